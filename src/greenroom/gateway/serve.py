@@ -154,8 +154,9 @@ async def _serve_room(
     log: EventLog,
 ) -> None:
     room = open_room(config)
-    port_of(room).services.await_client(_CLIENT_WITHIN)
-    port_of(room).services.keep_recent()
+    services = port_of(room).services
+    services.await_client(_CLIENT_WITHIN)
+    services.keep_recent()
     leaving = Exit(partial(close_at_once, room, outer))
     outer.start_soon(door.write)
     await outer.start(heed_signals, leaving)
@@ -164,9 +165,7 @@ async def _serve_room(
         await room.start(owner)
         set_room_aside()
         lines = control.ControlConnections(outer)
-        conversations = Conversations(
-            room, expose=options.expose, version=options.version, note=log.line, commands=options.commands
-        )
+        conversations = _conversations(room, options, log)
         await outer.start(conversations.keep_tasks)
         # The session ends after the room has closed. An earlier end would cancel the calls that drain.
         async with conversations.open(
@@ -177,8 +176,22 @@ async def _serve_room(
             profile=options.profile,
             door="stdio",
         ) as client:
+
+            def clients() -> list[dict[str, Any]]:
+                return [{"session": _CLIENT_SESSION, "inFlight": client.in_flight}]
+
+            page = partial(_page, room, options, conversations, "stdio", clients, time.time())
             try:
-                await _until_asked(room, conversations, client, options, door, outer, leaving, log, lines)
+                async with anyio.create_task_group() as commanding:
+                    await commanding.start(conversations.watch)
+                    await attend(
+                        commanding, room, options, log, partial(_methods, room, options, page), lines
+                    )
+                    outer.start_soon(_read_client, door, client, leaving)
+                    await leaving.asked.wait()
+                    lines.leave()
+                    conversations.refuse_new()
+                    commanding.cancel_scope.cancel()
             finally:
                 await room.aclose(leaving.patience)
                 await conversations.settled()
@@ -192,31 +205,11 @@ def _of_client(environ: Mapping[str, str]) -> Mapping[str, str]:
     return {name: value for name, value in environ.items() if name.isidentifier()}
 
 
-async def _until_asked(
-    room: Greenroom,
-    conversations: Conversations,
-    client: ClientSession,
-    options: Options,
-    door: StdioDoor,
-    outer: anyio.abc.TaskGroup,
-    leaving: Exit,
-    log: EventLog,
-    lines: control.ControlConnections,
-) -> None:
-    """Serve the client and commands, until it is time to end."""
-    async with anyio.create_task_group() as commanding:
-        await commanding.start(conversations.watch)
-
-        def clients() -> list[dict[str, Any]]:
-            return [{"session": _CLIENT_SESSION, "inFlight": client.in_flight}]
-
-        page = partial(_page, room, options, conversations, "stdio", clients, time.time())
-        await attend(commanding, room, options, log, partial(_methods, room, options, page), lines)
-        outer.start_soon(_read_client, door, client, leaving)
-        await leaving.asked.wait()
-        lines.leave()
-        conversations.refuse_new()
-        commanding.cancel_scope.cancel()
+def _conversations(room: Greenroom, options: Options, log: EventLog) -> Conversations:
+    """All clients of this gateway."""
+    return Conversations(
+        room, expose=options.expose, version=options.version, note=log.line, commands=options.commands
+    )
 
 
 async def attend(
@@ -516,8 +509,9 @@ class _HttpService(msgspec.Struct, frozen=True):
         from .doors.http_streams import Feed
         from .page.page_routes import Routes
 
-        port_of(room).services.expect_clients()
-        port_of(room).services.keep_recent()
+        services = port_of(room).services
+        services.expect_clients()
+        services.keep_recent()
         outer, log, access = self.outer, self.prepared.log, self.prepared.access
         rules = rules_of(self.config.settings)
         feed = Feed(rules.keep_alive)
@@ -529,13 +523,7 @@ class _HttpService(msgspec.Struct, frozen=True):
         await outer.start(partial(follow, room, heard, kinds=None if self.options.events else kinds))
         async with anyio.create_task_group() as owner:
             await room.start(owner)
-            conversations = Conversations(
-                room,
-                expose=self.options.expose,
-                version=self.options.version,
-                note=log.line,
-                commands=self.options.commands,
-            )
+            conversations = _conversations(room, self.options, log)
             door = HttpDoor(
                 conversations,
                 access,
@@ -582,7 +570,10 @@ class _HttpService(msgspec.Struct, frozen=True):
         """Serve commands and follow the configuration's files, until it is time to end."""
         options, log = self.options, self.prepared.log
         async with anyio.create_task_group() as attending:
-            methods = partial(_methods, opened.room, options, lambda: opened.page, _clients_of(opened.door))
+            sessions = opened.door.sessions
+            methods = partial(
+                _methods, opened.room, options, lambda: opened.page, lambda: {"clients": sessions.view()}
+            )
             follower = self._follower(opened.door)
             await attend(attending, opened.room, options, log, methods, opened.lines, follower=follower)
             await self.leaving.asked.wait()
@@ -630,11 +621,6 @@ def _url(listener: socket.socket, http: HttpOptions) -> str:
     host, port = listener.getsockname()[:2]
     named = f"[{host}]" if ":" in host else host
     return f"{'https' if http.cert else 'http'}://{named}:{port}/mcp"
-
-
-def _clients_of(door: HttpDoor) -> Callable[[], Mapping[str, Any]]:
-    """For the status: the clients, and why each is still here."""
-    return lambda: {"clients": door.sessions.view()}
 
 
 # ---- The background gateway: one room for all clients of a configuration, without a client of its own ----------------
@@ -700,8 +686,9 @@ async def serve_background(config: Config, open_room: OpenRoom, options: Options
         hearers = [to_log(log, options.played), *events_file(options.events, stack, log.line)]
         async with anyio.create_task_group() as outer:
             room = open_room(config)
-            port_of(room).services.expect_clients()
-            port_of(room).services.keep_recent()
+            services = port_of(room).services
+            services.expect_clients()
+            services.keep_recent()
 
             def hurry() -> None:
                 set_alarm(_LAST_RESORT_IN_BACKGROUND)
@@ -716,10 +703,27 @@ async def serve_background(config: Config, open_room: OpenRoom, options: Options
                 listener, lines = Listener(where.place.socket), control.ControlConnections(outer)
                 doorway = _doorway(room, options, listener, leaving, log)
                 await outer.start(doorway.conversations.keep_tasks)
+
+                def clients() -> list[dict[str, Any]]:
+                    return doorway.view()["clients"]
+
+                page = partial(
+                    _page, room, options, doorway.conversations, "background", clients, time.time()
+                )
+                methods = partial(_methods, room, options, page, lambda: {"background": doorway.view()})
+                reloaded = partial(_move, room, doorway, listener, where, log)
                 try:
-                    await _until_asked_in_background(
-                        room, doorway, listener, options, outer, leaving, log, where, lines
-                    )
+                    async with anyio.create_task_group() as commanding:
+                        await commanding.start(doorway.conversations.watch)
+                        await attend(commanding, room, options, log, methods, lines, reloaded)
+                        commanding.start_soon(doorway.take, listener, outer)
+                        commanding.start_soon(doorway.leave_when_idle, room.config.settings.background_idle)
+                        where.on_ready()
+                        await leaving.asked.wait()
+                        lines.leave()
+                        listener.shut()
+                        doorway.conversations.refuse_new()
+                        commanding.cancel_scope.cancel()
                 finally:
                     listener.shut()
                     await room.aclose(leaving.patience)
@@ -738,9 +742,7 @@ def _doorway(room: Greenroom, options: Options, listener: Listener, leaving: Exi
 
     return Doorway(
         room,
-        Conversations(
-            room, expose=options.expose, version=options.version, note=log.line, commands=options.commands
-        ),
+        _conversations(room, options, log),
         options.version,
         options.profile,
         room.config.settings.max_line,
@@ -748,38 +750,6 @@ def _doorway(room: Greenroom, options: Options, listener: Listener, leaving: Exi
         leave,
         leaving.asked.is_set,
     )
-
-
-async def _until_asked_in_background(
-    room: Greenroom,
-    doorway: Doorway,
-    listener: Listener,
-    options: Options,
-    outer: anyio.abc.TaskGroup,
-    leaving: Exit,
-    log: RoomLog,
-    where: Whereabouts,
-    lines: control.ControlConnections,
-) -> None:
-    """Serve clients and commands, until it is time to end."""
-    async with anyio.create_task_group() as commanding:
-        await commanding.start(doorway.conversations.watch)
-
-        def clients() -> list[dict[str, Any]]:
-            return doorway.view()["clients"]
-
-        page = partial(_page, room, options, doorway.conversations, "background", clients, time.time())
-        methods = partial(_methods, room, options, page, lambda: {"background": doorway.view()})
-        reloaded = partial(_move, room, doorway, listener, where, log)
-        await attend(commanding, room, options, log, methods, lines, reloaded)
-        commanding.start_soon(doorway.take, listener, outer)
-        commanding.start_soon(doorway.leave_when_idle, room.config.settings.background_idle)
-        where.on_ready()
-        await leaving.asked.wait()
-        lines.leave()
-        listener.shut()
-        doorway.conversations.refuse_new()
-        commanding.cancel_scope.cancel()
 
 
 async def _move(
