@@ -122,7 +122,7 @@ def test_explain_names_no_log_that_holds_nothing_of_the_server(tmp_path: Path) -
     greenroom_in(tmp_path, "refresh")
     for name, is_named in (("quiet", False), ("told", True)):
         said = greenroom_in(tmp_path, "explain", name).stdout
-        assert "It last failed" in said
+        assert "Its last start failed" in said
         assert (f"→ greenroom logs --config {tmp_path}/mcp.json {name}" in said) is is_named, said
 
 
@@ -352,5 +352,5 @@ def test_explain_does_not_name_a_log_that_is_not_there(tmp_path: Path) -> None:
     configure(tmp_path, s={"command": "/no/such/program"})
     greenroom_in(tmp_path, "refresh")
     said = greenroom_in(tmp_path, "explain", "s").stdout
-    assert "It last failed" in said
+    assert "Its last start failed" in said
     assert "greenroom logs" not in said

@@ -20,6 +20,7 @@ from msgspec import UNSET, UnsetType
 
 from ..protocol.errors import ConfigError, FailureKind, UsageError
 from ..protocol.safe_text import counted, one_line
+from ..protocol.status import about
 from .answer_sources import open_source
 from .completion import complete_servers, complete_several_servers
 from .config_reading import load_asked
@@ -72,7 +73,8 @@ class ExplainedJson(OriginJson, kw_only=True):
     """Why one server is as it is."""
 
     server: Annotated[str, says("the server")]
-    reasons: Annotated[list[ReasonJson], says("what it does, why, and what happens next")]
+    reasons: Annotated[list[ReasonJson], says("why it is in its state, and what happens next")]
+    since: Annotated[float | None, says("how long it has been in its state; null: it is not known", "s")]
     policies: Annotated[list[PolicyJson], says("what it follows; empty if it cannot be used")]
     status: Annotated[ServerJson, says("its row of `status`")]
     addresses: Annotated[list[AddressJson], says("its sessions' and calls' own addresses")]
@@ -268,7 +270,7 @@ def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, s
 
 _BY_HAND: Final = {  # how a start failed, and what may be behind it
     FailureKind.SILENCE.value: "Is it an MCP server on stdio? Such a server waits for input and prompts nobody.",
-    FailureKind.EXIT.value: "If you run its command yourself, it often tells you more than it does here.",
+    FailureKind.EXIT.value: "Its command often tells more when you run it by hand.",
 }
 _NOT_AS_TYPED: Final = ("${", "***", "~")  # in a shell they would be something else, or are hidden here
 
@@ -279,9 +281,9 @@ _NOT_AS_TYPED: Final = ("${", "***", "~")  # in a shell they would be something 
 def explain_command(server: str, config_path: Path | None, pid: int | None, as_json: bool) -> None:
     """Say why SERVER is as it is, and what happens next.
 
-    It says what SERVER does and when that ends, how it last failed and when it is tried again, what happened before,
-    and who has called it. Below that is what `greenroom doctor` finds about it, its policies, and its entry with the
-    file of each key. What you have to do is shown as a command.
+    It says what SERVER does and since when, why, and what happens next; what happened before, and who has called it.
+    What you can do stands behind the arrows, usually as a command. Below that is what `greenroom doctor` finds about
+    it, its policies, and its entry with the file of each key.
     """
     from ..config.masking import redacted
     from .logs_command import has_printed
@@ -340,14 +342,15 @@ def _without_causes(
     findings: list[Finding], reasons: list[dict[str, Any]], kind: str | None
 ) -> list[Finding]:
     """The findings but for one that tells the cause of the last failure, which is of this kind, once more: what mends
-    it becomes the step of that reason."""
+    it becomes the step of that reason, in place of the reason's last sentence, which says it without the file."""
     failed = next((one for one in reasons if one.get("about") == "failure"), None)
     kept: list[Finding] = []
     for one in findings:
         if failed is None or kind is None or _CAUSES.get(one.check) != kind:
             kept.append(one)
         else:
-            failed["step"] = one.mend
+            cause = str(failed["what"]).rpartition(". ")[0]
+            failed |= {"what": f"{cause}." if cause else failed["what"], "step": one.mend}
     return kept
 
 
@@ -364,11 +367,11 @@ def _explained(
     entry: Mapping[str, Any],
     places: Mapping[str, str],
 ) -> Iterator[str]:
-    yield f"{server}: {str(found['status']['status']).replace('-', ' ')}"
+    yield f"{server}: {_state(found)}"
     for reason in found["reasons"]:
         yield f"  {one_line(reason['what'])}"
-        if reason["step"] is not None:
-            yield f"    → {one_line(reason['step'])}"
+    for step in dict.fromkeys(reason["step"] for reason in found["reasons"] if reason["step"] is not None):
+        yield f"  → {one_line(step)}"
     for one in findings:
         place = "" if one.about == server else f"{one.about}: "
         yield f"{MARKS[one.severity.value]} {one_line(place + one.what)}"
@@ -381,6 +384,14 @@ def _explained(
     for key, value in entry.items():
         where = "" if shared or key not in places else f" ({places[key]})"
         yield f"  {one_line(f'{key}: {json.dumps(value, ensure_ascii=False)}{where}')}"
+
+
+def _state(found: Mapping[str, Any]) -> str:
+    """What it does now, in a word, and since when."""
+    word, since = str(found["status"]["status"]).replace("-", " "), found.get("since")
+    if since is None:
+        return word
+    return f"{word} {about(since)} ago" if word in ("failed", "lost") else f"{word} for {about(since)}"
 
 
 def _policy(one: Mapping[str, str]) -> str:

@@ -7,10 +7,9 @@ comes next. If somebody has to do something before the server can be used, the r
   be another configuration: its settings were given as options, its variables by the client that started it. Without a
   gateway nothing runs. Then the row is the cache's, which knows the tools and nothing else.
 * *What is wrong* with the set-up is not said here: `cli.doctor_checks` finds that, and the command shows it below.
-* *The order* is that of the questions: what does it do, since when and until when; what went wrong last; when is it
-  tried again; what is known of its tools. If it does not run since it failed, that is the reason, so it comes first.
-  No two reasons contradict each other: after a failure, when a start waits, or when calls are refused, the state is
-  only that it does not run.
+* *The order* is that of the questions: why does it do what its state says; what happens next, and when; what is known
+  of its past and of its tools. If it does not run since it failed, that is the reason, so it comes first. The state
+  itself, and since when, stands above the reasons (`since`), so no reason says it again.
 * *Steps* are commands for this configuration (`Commands`), or a few words.
 """
 
@@ -45,7 +44,6 @@ from ..protocol.status import (
     scope_in_words,
     silence_in_words,
     status_from,
-    tries_in_words,
 )
 from ..protocol.tree import TreeDeadline
 from .next_steps import Commands
@@ -79,6 +77,9 @@ class Past:
     callers: Mapping[str, tuple[int, float]] = attrs.field(factory=dict[str, tuple[int, float]])
     # of each caller how many calls, and seconds since the last one
     next: TreeDeadline | None = None
+    since: float | None = (
+        None  # seconds since the last transition of its shared address; None: longer than is known
+    )
 
     def seconds_left(self, what: str) -> float | None:
         """How long it is until then; None: something else comes first."""
@@ -113,19 +114,24 @@ def past_of(server: str, events: Iterable[Event], now: float, next: TreeDeadline
     """The past of this server, from the last events of its room."""
     failures: list[tuple[float, str]] = []
     callers: dict[str, tuple[int, float]] = {}
+    since: float | None = None
     for event in events:
         if event.server != server:
             continue
+        if isinstance(event, Transition) and event.address.is_shared:
+            since = now - event.at
         if isinstance(event, CallAccepted):
             name = event.client or "the program itself"
             name = "the command line" if name.startswith("command-") else name
             callers[name] = callers.get(name, (0, 0.0))[0] + 1, now - event.at
         elif isinstance(event, Transition) and event.after is State.DRAINING and event.cause in _FAILURES:
             failures.append((now - event.at, event.detail))
-    return Past(failures[::-1], callers, next)
+    return Past(failures[::-1], callers, next, since)
 
 
 _FAILURES: Final = (Cause.CONNECT_FAILED, Cause.LOST)
+_PLACES: Final = frozenset(place.value for place in Place)
+_FAILED: Final = ("failed", "lost")  # states that say when
 
 
 @attrs.frozen
@@ -146,6 +152,13 @@ class _Subject:
     @property
     def process(self) -> str:
         return f", process {self.row.pid}" if self.row.pid is not None else ""
+
+    @property
+    def follows(self) -> str:
+        """What starts it, after a failure, when nothing refuses that any more."""
+        if self.definition.lifecycle is Lifecycle.KEEP_ALIVE:
+            return "it is started again by itself (lifecycle: keep-alive)"
+        return "the next call of one of its tools tries to start it again"
 
     @property
     def thing(self) -> str:
@@ -181,40 +194,48 @@ class _Subject:
                 yield Explanation(f"It is asked for its lists now{self.process}, and is stopped after that.")
             case State.CONNECTED:
                 policy = restart_policy(self.definition, self.settings.restart_policy)
-                yield Explanation(f"It is connected{self.process}; {_calls(self.row)}.")
+                runs = f"It runs as process {self.row.pid}" if self.row.pid is not None else "It is connected"
+                yield Explanation(f"{runs}; {_calls(self.row)}.")
                 yield Explanation(f"{self._until()} If its {self.thing} is lost, {_AFTER_A_LOSS[policy]}")
             case State.CONNECTING:
                 yield self._connecting()
             case State.DRAINING:
                 may = f"its calls in flight ({self.row.in_flight}) may finish (drainTimeoutMs)"
                 yield Explanation(f"It is being stopped: {may}. Then its {self.thing} is ended.")
-            case State.IDLE | State.CLOSED:
+            case State.IDLE | State.CLOSED if not self._waits:
                 yield self._idle()
+            case State.IDLE | State.CLOSED:  # what it waits for is said
+                pass
+
+    @property
+    def _waits(self) -> bool:
+        return self.row.waiting_for in _PLACES
 
     def _connecting(self) -> Explanation:
         row = self.row
-        since = "" if row.waiting is None else f" for {row.waiting:.0f} s"
         line = f" Its last line: {row.last_line}" if row.last_line else ""
         if row.waiting_for == "install":
             most = _span(self.definition.install_timeout or self.settings.install_timeout)
             return Explanation(
-                f"It has been installing its program{since}; the limit is {most} (installTimeoutMs).{line}"
+                f"Its command installs the program first; the limit is {most} (installTimeoutMs).{line}"
             )
         usual = self.definition.connect_timeout or self.settings.connect_timeout
         most, left = f"{_span(usual)} (connectTimeoutMs)", self.past.seconds_left("connect timeout")
-        more = "" if left is None else f", and may for {_span(math.ceil(left))} more"
+        more = "" if left is None else f"This try may take {_span(math.ceil(left))} more"
         if (row.waiting or 0.0) + (left or 0.0) > usual + 1.0:
-            patient = f"a try in the background has more time than {most}"
-            return Explanation(f"It has been connecting{since}{more}: {patient}.{line}")
-        limit = f"{more} (connectTimeoutMs)" if more else f"; the limit is {most}"
-        return Explanation(f"It has been connecting{since}{limit}.{line}")
+            patient = f"one in the background has more time than {most}"
+            return Explanation(f"{more or 'This try goes on'}: {patient}.{line}")
+        limit = f"{more} (connectTimeoutMs)" if more else f"This try may take {most}"
+        return Explanation(f"{limit}.{line}")
 
     def _idle(self) -> Explanation:
         row, definition = self.row, self.definition
         if row.needs_auth:
             return self.login()
         if row.down is not None:
-            return Explanation(f"It is down: {row.down}", self.commands.live("reconnect", self.name))
+            return Explanation(row.down, self.commands.live("reconnect", self.name))
+        if row.retry_in is not None:
+            return self._refuses()
         if row.session_variables:
             names = ", ".join(row.session_variables)
             return Explanation(f"It runs only for sessions that give it what its entry asks for: {names}.")
@@ -226,22 +247,19 @@ class _Subject:
                 f"It does not run between calls: each call has its own {self.thing} (isolation)."
             )
         if row.next_try is not None:
-            tries = tries_in_words(row.retry_in, row.next_try)
-            return Explanation(f"It does not run: {tries}.")
-        if row.waiting_for is not None or row.retry_in is not None:
-            return Explanation("It does not run.")
+            return Explanation(f"It is tried again by a call, or by itself in {about(row.next_try)}.")
         if self._waits_for_change:
-            return Explanation(
-                "It does not run. It is tried again when its entry, its command or its files change."
-            )
-        if self.failed_last and definition.lifecycle is Lifecycle.LAZY:
-            return Explanation(
-                "It does not run. The next call of one of its tools tries to start it (lifecycle: lazy)."
-            )
+            return Explanation("It is tried again when its entry, its command or its files change.")
+        if self.failed_last:
+            return Explanation(f"{self.follows[0].upper()}{self.follows[1:]}.")
         if definition.lifecycle is Lifecycle.LAZY:
-            until = "" if idle_time(definition, self.settings) == math.inf else f" {self._until()}"
-            what = "It does not run, because it is lazy: the next call of one of its tools starts it (lifecycle)."
-            return Explanation(f"{what}{until}")
+            what = "It does not run, because it is lazy (lifecycle): the next call of one of its tools starts it."
+            idle = idle_time(definition, self.settings)
+            if idle == math.inf:
+                return Explanation(what)
+            return Explanation(
+                f"{what} It is stopped again when nobody has called it for {_span(idle)} (idleTimeout)."
+            )
         word = definition.lifecycle.value
         what = (
             f"It does not run now, although its lifecycle is {word}. The next call starts it at the latest."
@@ -266,13 +284,14 @@ class _Subject:
         if idle == math.inf:
             return "It is never stopped because nobody calls it (idleTimeout)."
         if left := self.past.seconds_left("idle eviction"):
-            return f"It is stopped in {_span(math.ceil(left))} unless somebody calls it (idleTimeout: {_span(idle)})."
+            return f"It is stopped in {about(math.ceil(left))} unless somebody calls it (idleTimeout)."
         return f"It is stopped when nobody has called it for {_span(idle)} (idleTimeout)."
 
     def wait(self) -> Iterator[Explanation]:
         """A start that waits for its turn."""
         row, settings = self.row, self.settings
-        since = "" if row.waiting is None else f" It has waited for {row.waiting:.0f} s."
+        is_said = row.waiting is None or row.word == "waiting"  # above the reasons
+        since = "" if is_said else f" It has waited for {row.waiting:.0f} s."
         match row.waiting_for:
             case Place.SLOT.value if row.scope.startswith("session:"):
                 most = settings.max_session_connections
@@ -304,17 +323,20 @@ class _Subject:
                 pass
 
     def failure(self) -> Iterator[Explanation]:
-        """How it failed last."""
+        """How it failed last, and when, if its state does not say that."""
         row = self.row
         if row.failure is not None:
-            ago = "" if row.failed_ago is None else f" {about(row.failed_ago)} ago"
-            often = f" ({row.failed_starts} starts in a row)" if row.failed_starts > 1 else ""
+            is_said = row.failed_ago is None or (row.scope == "shared" and row.word in _FAILED)
+            ago = "" if is_said else f" {about(row.failed_ago or 0.0)} ago"
+            often = f" ({row.failed_starts} in a row)" if row.failed_starts > 1 else ""
+            lost = "It ended" if self.definition.command is not None else "Its connection was lost"
+            last = f"Its last start failed{ago}{often}" if row.failed_starts else f"{lost} while it ran{ago}"
             step = None
             if self.needs_program:
                 step = "install its program, or correct its entry"
             elif self.definition.command is not None:  # a program that we start
                 step = self.commands.about("logs", self.name)
-            yield Explanation(f"It last failed{ago}{often}: {row.failure}", step, "failure")
+            yield Explanation(f"{last}: {row.failure}", step, "failure")
 
     def trouble(self) -> Iterator[Explanation]:
         """What refuses its calls, or does not answer them."""
@@ -334,11 +356,19 @@ class _Subject:
             yield Explanation(
                 f"A limit refuses calls of it: {each}.", step if at == len(row.limited) else None, "calls"
             )
-        if row.retry_in is not None:
-            refuses = f"Its circuit breaker refuses calls for {about(math.ceil(row.retry_in))} more"
-            retry = f"wait, or try it now: {self.commands.live('refresh', self.name)}"
-            step = None if self.needs_program else retry
-            yield Explanation(f"{refuses} (restartBackoff, cooldownMs).", step, "calls")
+        rests = row.scope == "shared" and row.state in (State.IDLE, State.CLOSED) and not self._waits
+        if row.retry_in is not None and not rests:  # else that is its state
+            yield self._refuses()
+
+    def _refuses(self) -> Explanation:
+        """That its circuit breaker is open, and what comes then."""
+        left, itself = math.ceil(self.row.retry_in or 0.0), self.row.next_try
+        refuses = f"Its circuit breaker refuses calls for {about(left)} more (restartBackoff, cooldownMs)"
+        then = f"; it is tried again by itself in {about(itself)}" if itself is not None else ""
+        if not then and self.failed_last:
+            then = f"; then {self.follows}"
+        retry = f"when the cause is mended, do not wait: {self.commands.live('refresh', self.name)}"
+        return Explanation(f"{refuses}{then}.", None if self.needs_program else retry, "calls")
 
     def tools(self) -> Iterator[Explanation]:
         row = self.row
@@ -346,15 +376,14 @@ class _Subject:
             is_kept_back = row.needs_auth or row.down is not None or row.retry_in is not None
             has_other_step = is_kept_back or self.needs_program
             refresh = self.commands.live("refresh", self.name)
+            refresh = f"try it now: {refresh}" if self.failed_last else refresh
             yield Explanation(
                 "Its tools are not known yet.",
                 None if row.waiting is not None or has_other_step else refresh,
                 "tools",
             )
         else:
-            known = tools_in_words(row.tool_count, row.resource_count)
-            are = "is" if row.tool_count + row.resource_count == 1 else "are"
-            yield Explanation(f"{known} {are} known.", about="tools")
+            yield Explanation(f"Known: {tools_in_words(row.tool_count, row.resource_count)}.", about="tools")
         for problem in row.problems:
             yield Explanation(f"Its lists are not whole: {problem}", about="tools")
 
@@ -366,8 +395,8 @@ def policies(definition: ServerDefinition, config: Config) -> list[dict[str, str
     found = [
         ("lifecycle", definition.lifecycle.value),
         ("isolation", isolation_of(definition, settings).value),
-        ("idleTimeout", "never" if idle == math.inf else _span(idle)),
         ("restartPolicy", restart_policy(definition, settings.restart_policy).value),
+        ("idleTimeout", "never" if idle == math.inf else _span(idle)),
         ("connectTimeoutMs", _span(definition.connect_timeout or settings.connect_timeout)),
         ("failureThreshold", str(settings.failure_threshold)),
         ("cooldownMs", _span(settings.cooldown)),
@@ -398,6 +427,7 @@ def explained(
     if row is None:
         return {"reasons": []}
     others = [one for one in view.get("addresses", ()) if one["name"] == server]
+    past = past or Past()
     found = reasons(
         status_from(row),
         config.servers.get(server),
@@ -405,12 +435,21 @@ def explained(
         commands,
         runs=runs,
         others=[status_from(one) for one in others],
-        past=past or Past(),
+        past=past,
     )
     definition = config.servers.get(server)
     follows = [] if definition is None or server in config.broken else policies(definition, config)
     said = {"reasons": [attrs.asdict(one) for one in found], "policies": follows}
-    return {**said, "status": row, "addresses": others}
+    return {**said, "since": _since(row, past), "status": row, "addresses": others}
+
+
+def _since(row: Mapping[str, Any], past: Past) -> float | None:
+    """How long it has been in the state of this row."""
+    if row["status"] in _FAILED:
+        return row["failedAgo"]
+    if row["state"] == State.CONNECTED.value:
+        return past.since
+    return row["waiting"] if row["status"] in ("connecting", "installing", "waiting") else None
 
 
 def reasons(
@@ -454,6 +493,8 @@ def reasons(
 
 
 def _calls(row: ServerStatus) -> str:
+    if not row.in_flight and not row.queued:
+        return "no calls now"
     return f"calls: {row.in_flight} in flight, {row.queued} queued"
 
 
