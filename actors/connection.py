@@ -55,7 +55,6 @@ from .health import HealthCheck
 from .install_patience import Patience
 from .list_reader import list_all
 from .peer import Agreement, Connection, Exchange, Handshake, Listing, LostReason, Peer, connect_failed
-from .server_notes import LATE
 from .server_reports import ServerReports
 from .server_requests import ServerRequests
 from .server_tasks import ServerTasks, makes_tasks
@@ -510,11 +509,11 @@ class Incarnation:
         if self.reports is not None:
             self.reports.presume_changed()
 
-    def on_note(self, text: str) -> None:
-        self.note(NoteCode.ODD, text)
-        is_past = text.startswith(LATE)  # it says nothing of how the server is now: the caller had left
-        if self.actor.record.odd is None and not is_past:
-            self.actor.record.remark(self.actor.hidden(text))
+    def on_note(self, code: NoteCode, text: str) -> None:
+        self.note(code, text)
+        # A late answer says nothing of how the server is now: its caller had left.
+        if self.actor.record.odd is None and code is not NoteCode.LATE_ANSWER:
+            self.actor.record.remark(self.actor.hidden(text), code)
 
 
 def _without_secrets(reason: LostReason, hidden: Callable[[str], str]) -> LostReason:

@@ -27,6 +27,7 @@ from ..protocol.bounds import (
     SERVER_REQUEST_BYTES,
     SERVER_REQUEST_VALUES,
 )
+from ..protocol.events import NoteCode
 from ..protocol.jsonrpc.incoming import (
     ABSENT,
     HEAD,
@@ -58,7 +59,7 @@ from .last_minutes import without_content
 from .message_buffer import LONG
 from .open_requests import RequestTable
 from .peer import SENT, Exchange, PeerHooks
-from .server_notes import LATE, ServerNotes, StrayMessages
+from .server_notes import ServerNotes, StrayMessages
 
 ReadAnswer = Callable[[ServerMessage], tuple[bytes | None, RpcError | None]]
 _SHORT = 80  # characters of an id or a method in a note
@@ -284,7 +285,7 @@ class ExchangeTable:
         self._strays.lines += 1
         self._strays.first = self._strays.first or unhidden(excerpt(line))
         if not self._end_by_head(head, f"the answer is not JSON-RPC: {why}"):
-            self.notes.add(f"junk on {self.channel}", lambda: excerpt(line))
+            self.notes.add(f"junk on {self.channel}", lambda: excerpt(line), NoteCode.JUNK)
 
     def take_overlong(self, head: bytes, bound: str) -> bool:
         """A message over the bound has come. Only its head was kept. Returns whether it has ended an exchange."""
@@ -321,7 +322,9 @@ class ExchangeTable:
         elif (number := as_id(answered_id)) in self._given_up:
             self._given_up.discard(number)  # a second one is news
         elif 0 < number <= self._requests.last_id:
-            self.notes.add(LATE, lambda: f"id {_short(answered_id)}")
+            self.notes.add(
+                "a late or second answer", lambda: f"id {_short(answered_id)}", NoteCode.LATE_ANSWER
+            )
         else:
             self.junk += 1
             self._strays.foreign_id = self._strays.foreign_id or unhidden(_short(answered_id))

@@ -24,6 +24,7 @@ import msgspec
 
 from ..catalogue.entries import Raw
 from ..protocol.errors import ConnectFailed, FailureKind, NeedsAuth, Reach
+from ..protocol.events import NoteCode
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcError
 from ..protocol.lifecycle import Reason
 from ..protocol.safe_text import typed, with_stderr
@@ -164,7 +165,7 @@ class PeerHooks(Protocol):
         """The stream of notifications was interrupted and is back: changes in between were missed."""
         ...
 
-    def on_note(self, text: str) -> None:
+    def on_note(self, code: NoteCode, text: str) -> None:
         """Something odd that deserves an event: junk on stdout, an answer nobody asked for."""
         ...
 
@@ -187,7 +188,7 @@ class AskOnlyHooks:
     def on_gap(self) -> None:
         pass
 
-    def on_note(self, text: str) -> None:
+    def on_note(self, code: NoteCode, text: str) -> None:
         pass
 
 
@@ -213,8 +214,8 @@ class RelayHooks:
     def on_gap(self) -> None:
         self.hooks.on_gap()
 
-    def on_note(self, text: str) -> None:
-        self.hooks.on_note(text)
+    def on_note(self, code: NoteCode, text: str) -> None:
+        self.hooks.on_note(code, text)
 
 
 class Peer(Protocol):

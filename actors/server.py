@@ -108,7 +108,7 @@ class Supervisor(Protocol):
     listing: Listing | None  # what it listed last
     odd: str | None  # the first odd thing that the latest incarnation did, in words
 
-    def remark(self, words: str | None) -> None:
+    def remark(self, words: str | None, code: NoteCode = NoteCode.ODD) -> None:
         """Note in words that the server did something odd; None when a new incarnation begins."""
         ...
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
 from ..config.scrubbing import without_logins
 from ..protocol.bounds import NOTES_IN_FULL
+from ..protocol.events import NoteCode
 from ..protocol.safe_text import counted
-
-LATE: Final = "a late or second answer"  # the kind of note for an answer whose caller had left
 
 
 class ServerNotes:
@@ -24,20 +22,20 @@ class ServerNotes:
 
     __slots__ = ("_on_note", "counts")
 
-    def __init__(self, on_note: Callable[[str], None]) -> None:
+    def __init__(self, on_note: Callable[[NoteCode, str], None]) -> None:
         self._on_note = on_note
         self.counts: Counter[str] = Counter()
 
-    def add(self, kind: str, detail: str | Callable[[], str] = "") -> None:
+    def add(self, kind: str, detail: str | Callable[[], str] = "", code: NoteCode = NoteCode.ODD) -> None:
         """Count one more of `kind` ("junk on stdout"). `detail` is shown while the kind is new; give it as a
         function when it is costly to make."""
         self.counts[kind] += 1
         count = self.counts[kind]
         if count <= NOTES_IN_FULL:
             detail = detail if isinstance(detail, str) else detail()
-            self._on_note(f"{kind}: {without_logins(detail)}" if detail else kind)
+            self._on_note(code, f"{kind}: {without_logins(detail)}" if detail else kind)
         elif _is_power_of_ten(count):
-            self._on_note(f"{kind}: {count:,} times so far")
+            self._on_note(code, f"{kind}: {count:,} times so far")
 
 
 def _is_power_of_ten(count: int) -> bool:

@@ -334,7 +334,9 @@ class CatalogueChanged(Event, frozen=True, kw_only=True):
 class NoteCode(enum.Enum):
     """What a note is about."""
 
-    ODD = "odd"  # a server does something wrong: it sends junk, late answers, or messages that do not fit
+    ODD = "odd"  # a server does something wrong: it sends messages that do not fit
+    JUNK = "junk"  # a server sends what is no message: it prints to its stdout
+    LATE_ANSWER = "late answer"  # a server answers a request for which nobody waits any more
     INSTALLING = "installing"  # the command of a server installs something
     UNREAD = "unread"  # lists of a server, or updates of its resources, could not be read
     CHANGED = "changed"  # a definition is not as it was first shown

@@ -62,6 +62,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     reused: int = 0  # how often somebody has had a child that the server's own tool had reset
     replaced: str | None = None  # a session's: why its process before was ended, with all that it kept
     odd: str | None = None  # the first odd thing that its latest incarnation did, such as to print to stdout
+    odd_code: str | None = None  # of `odd`: `junk`, or `odd` for anything else
     quarantined: str | None = None  # it was restarted too often: how often; until it answers again
     retry_in: float | None = None  # until its circuit breaker lets a call pass; None: it does
     next_try: float | None = None  # until it is started again by itself; None: only when somebody asks for it

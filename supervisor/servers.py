@@ -103,6 +103,7 @@ class ServerRecord(msgspec.Struct, eq=False):
     quarantined: Quarantine = NOTHING  # what has changed and must not be used
     listing: Listing | None = None  # what it listed last
     odd: str | None = None  # the first odd thing that the latest incarnation did, in words
+    odd_code: NoteCode = NoteCode.ODD
     available: Availability = USABLE  # a session's own says more: its child may need a login, or be down
     # The actors of a server, and the records of its sessions, by scope. One table of all until there is one: most of
     # the servers of a large configuration are never called.
@@ -168,11 +169,11 @@ class ServerRecord(msgspec.Struct, eq=False):
         """How many calls this server may have in flight, over all its scopes."""
         return self.definition.max_in_flight or settings.max_in_flight
 
-    def remark(self, words: str | None) -> None:
+    def remark(self, words: str | None, code: NoteCode = NoteCode.ODD) -> None:
         """Note in words that the server did something odd; None when a new incarnation begins."""
         for record in (self,) if self.parent is None else (self, self.parent):
             if words is None or record.odd is None:
-                record.odd = words
+                record.odd, record.odd_code = words, code
 
     def keep_out(self, kept_out: Quarantine) -> None:
         """Let no request pass from now on that would use one of these."""

@@ -69,6 +69,7 @@ def status_row(servers: ServerList, address: Address, now: float, counts: Counts
         reused=servers.starts.reused_count(address.server) if address.is_shared else 0,
         replaced=_replaced(actor),
         odd=record.odd,
+        odd_code=record.odd_code.value if record.odd is not None else None,
         quarantined=record.breaker.state.too_often or behind.too_often or None,
         retry_in=breaker.retry_in(now) if breaker.refuses_until > now else None,
         next_try=_next_try(servers, record, actor, now) if address.is_shared else None,

@@ -121,7 +121,7 @@ class WarmChild:
         self.is_current: bool = True  # nothing has happened that ends it with its user
         self._pool = pool
         self._hooks: PeerHooks | None = None
-        self._notes: list[str] = []
+        self._notes: list[tuple[NoteCode, str]] = []
         self._news = pool.context.backend.waiter()  # its task has something to do
         self._resetting: anyio.CancelScope | None = None
         self._streams: list[Exchange] = []  # that its last user had, and that may not have ended yet
@@ -270,13 +270,13 @@ class WarmChild:
         self.state, self._hooks, self._user = WarmState.TAKEN, hooks, user
         self._heard = self.connection.peer.last_heard
         self.noted = None
-        for text in self._notes:
-            hooks.on_note(text)
+        for code, text in self._notes:
+            hooks.on_note(code, text)
         if self.line.definition.reset is None:
             return self.connection
         self.noted = NotedPeer(self.connection.peer)
         if self._notes:
-            self.noted.note(self._notes[0])
+            self.noted.note(self._notes[0][1])
         # Its properties stand for attributes, which the checker does not allow.
         return cast("Connection", ReusableConnection(self.connection, self.noted, self._give_back))
 
@@ -383,12 +383,12 @@ class WarmChild:
         if self._hooks is not None:
             self._hooks.on_gap()
 
-    def on_note(self, text: str) -> None:
+    def on_note(self, code: NoteCode, text: str) -> None:
         self._spoil(text)
         if self._hooks is not None:
-            self._hooks.on_note(text)
+            self._hooks.on_note(code, text)
         elif len(self._notes) < _MOST_NOTES:
-            self._notes.append(text)
+            self._notes.append((code, text))
 
 
 class WarmConnector(msgspec.Struct, frozen=True):

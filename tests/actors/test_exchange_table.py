@@ -275,7 +275,7 @@ def test_what_was_not_sent_is_not_answered_and_what_was_is_answered_once() -> No
 
 def test_notes_are_said_in_full_first_and_then_by_their_count() -> None:
     said: list[str] = []
-    notes = ServerNotes(said.append)
+    notes = ServerNotes(lambda _code, words: said.append(words))
     for at in range(1000):
         notes.add("junk", str(at))
     assert said == [

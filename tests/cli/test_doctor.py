@@ -601,7 +601,11 @@ NEEDS_LOGIN = 'it refuses requests until somebody logs in, or its entry has its 
         ({"status": "idle", "startTook": 0.0}, [], True),
         ({"status": "idle", "startTook": 5.0}, [], True),
         ({"status": "idle", "startTook": 6.0}, [("start", "it took 6 s to start")], True),
-        ({"status": "idle", "odd": "junk on stdout: x"}, [("start", "junk on stdout: x")], False),
+        (
+            {"status": "idle", "odd": "junk on stdout: x", "oddCode": "junk"},
+            [("start", "junk on stdout: x")],
+            False,
+        ),
     ],
 )
 def test_what_a_gateway_knows_of_a_server_is_told(

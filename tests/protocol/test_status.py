@@ -19,6 +19,7 @@ from tests.support.rooms import open_room
 from tests.support.rows import for_each
 
 from greenroom import DrainReport, ServerStatus
+from greenroom.events import NoteCode
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import json_of, status_from
 from greenroom.testing.fake_servers import FakeServer
@@ -124,12 +125,12 @@ async def test_it_says_how_long_the_last_start_took_and_what_was_odd_since(isola
     ):
         assert (room.status()[0].start_took, room.status()[0].odd) == (None, None)
         await ann.call("a_echo")
-        server.connections[-1].note("a late or second answer: id 2")
+        server.connections[-1].note(NoteCode.LATE_ANSWER, "a late or second answer: id 2")
         assert room.status()[0].odd is None, "it is over"
         for words in ("junk on stdout: hello", "junk on stdout: again"):
-            server.connections[-1].note(words)
+            server.connections[-1].note(NoteCode.JUNK, words)
         for row in room.status():
-            assert (row.start_took, row.odd) == (6.0, "junk on stdout: hello")
+            assert (row.start_took, row.odd, row.odd_code) == (6.0, "junk on stdout: hello", "junk")
         server.crash()
         server.start_latency = 1.0
         await anyio.sleep(60)

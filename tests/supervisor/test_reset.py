@@ -346,7 +346,7 @@ async def test_whatever_lasts_ends_the_process(what: str) -> None:
                 case "a changed list":
                     server.announce_tools(only=connection)
                 case "junk":
-                    connection.note("it printed junk")
+                    connection.note(NoteCode.JUNK, "it printed junk")
                 case "a late answer":
                     connection.hooks.on_late_answer(b"{}")
                 case "a gap":

@@ -454,14 +454,14 @@ async def test_what_a_child_says_before_anybody_speaks_to_it_reaches_no_session(
         (connection,) = fake.connections
         if server == "notifications":
             connection.tell("notifications/message", {"level": "info", "data": "hello"})
-            connection.note("it printed junk")
+            connection.note(NoteCode.JUNK, "it printed junk")
         else:
             connection.hooks.on_request("1", "ping", None)
             connection.hooks.on_request("2", "sampling/createMessage", {"messages": []})
         async with room.session("bob") as bob:
             await bob.call("a_echo")
             assert fake.connections[0] is connection
-            odd = [(note.address, note.words) for note in notes if note.code is NoteCode.ODD]
+            odd = [(note.address, note.words) for note in notes if note.code is NoteCode.JUNK]
             told = [(Address.of_session("a", "bob"), "it printed junk")] if server == "notifications" else []
             assert odd == told, "junk is told of whoever has it then"
 

@@ -22,6 +22,7 @@ from greenroom.actors.timers import Timers
 from greenroom.actors.transports.guard import Guard
 from greenroom.actors.transports.stdio import StdioConnection, StdioConnector
 from greenroom.config.model import ServerDefinition, Settings
+from greenroom.events import NoteCode
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.terms import RpcError
@@ -67,7 +68,7 @@ class Recorder:
         self.gaps += 1
         self._check("gap")
 
-    def on_note(self, text: str) -> None:
+    def on_note(self, code: NoteCode, text: str) -> None:
         self.notes.append(text)
         self._check(text)
 

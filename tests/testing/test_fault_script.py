@@ -21,6 +21,7 @@ from tests.support.rows import for_each
 from tests.support.stdio import Call, Recorder
 
 from greenroom import CallError, Greenroom, Reach, UsageError
+from greenroom.events import NoteCode
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import ConnectFailed
 from greenroom.protocol.fault_plan import FaultPlan, problem_with
@@ -259,8 +260,8 @@ class _Clocked(Recorder):
         super().on_notification(method, params)
         self.told_at.append(anyio.current_time())
 
-    def on_note(self, text: str) -> None:
-        super().on_note(text)
+    def on_note(self, code: NoteCode, text: str) -> None:
+        super().on_note(code, text)
         self.told_at.append(anyio.current_time())
 
 
@@ -419,7 +420,7 @@ async def test_what_a_fake_says_is_a_sign_of_life_even_when_nobody_wants_it_any_
         await anyio.sleep(1.0)
         for number, speak in enumerate(
             (
-                lambda: connection.note("junk on stdout: by its script"),
+                lambda: connection.note(NoteCode.JUNK, "junk on stdout: by its script"),
                 lambda: connection.tell("notifications/message", {"n": 1}),
                 lambda: connection.progress({"progress": 1}),
             ),

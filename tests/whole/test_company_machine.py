@@ -117,7 +117,7 @@ def test_the_login_of_a_proxy_is_not_quoted_from_a_server_that_prints_it() -> No
         "cannot reach http://***@proxy.corp:3128/ (or 'http://***@proxy.corp:3128'), socks5://***@h",
     )
     heard: list[str] = []
-    ServerNotes(heard.append).add("junk on stdout", f"using {PROXY}")
+    ServerNotes(lambda _code, words: heard.append(words)).add("junk on stdout", f"using {PROXY}")
     assert heard == ["junk on stdout: using http://***@proxy.corp:3128"]
 
 

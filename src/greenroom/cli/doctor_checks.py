@@ -141,8 +141,8 @@ class Setup:
 DIALS_FOR: Final = 0.5  # seconds
 _THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1")
 LAST: Final = "failure"  # the check that tells of the last failures
+_ODD: Final = (NoteCode.ODD, NoteCode.JUNK)  # the notes that say that a server does not behave
 _SLOW: Final = 5.0  # seconds from the start of the program to its tools
-_ON_STDOUT: Final = "on stdout"  # how a note about its output begins or ends
 
 
 def started_slowly(setup: Setup, server: str, took: float) -> Iterator[Finding]:
@@ -162,12 +162,13 @@ def started_slowly(setup: Setup, server: str, took: float) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, "start", server, what, ", or ".join(steps))
 
 
-def behaved_oddly(server: str, words: str) -> Finding:
-    """The finding about a server that did something odd. `words`: the first odd thing that was noted."""
-    kind = words.partition(":")[0]
+def behaved_oddly(setup: Setup, server: str, words: str, code: NoteCode) -> Finding:
+    """The finding about a server that did something odd: the first odd thing that was noted, and of what kind it is."""
+    definition = setup.config.servers.get(server)
+    prints = code is NoteCode.JUNK and definition is not None and definition.command is not None
     mend = (
         "let it print to stderr: stdout is for the protocol"
-        if kind.endswith(_ON_STDOUT)
+        if prints
         else "tell the server's author; it works here anyway"
     )
     return Finding(Severity.WARNING, "start", server, words, mend)
@@ -253,7 +254,7 @@ def of_start(setup: Setup, name: str, row: Mapping[str, Any]) -> Iterator[Findin
         setup.seen_starting.add(name)
         yield from started_slowly(setup, name, took)
     if words is not None:
-        yield behaved_oddly(name, words)
+        yield behaved_oddly(setup, name, words, NoteCode(row["oddCode"]))
 
 
 def sockets(_setup: Setup) -> Iterator[Finding]:
@@ -799,9 +800,9 @@ async def try_servers(
         server = event.server if isinstance(event, Event) else None
         if server is None:
             return
-        if isinstance(event, Note) and event.code is NoteCode.ODD and server not in odd:
+        if isinstance(event, Note) and event.code in _ODD and server not in odd:
             odd.add(server)
-            findings.append(behaved_oddly(server, event.words))
+            findings.append(behaved_oddly(setup, server, event.words, event.code))
         elif isinstance(event, Transition) and event.after is State.CONNECTING:
             began[server] = event.at
         elif isinstance(event, Transition) and event.after is State.CONNECTED:

@@ -114,6 +114,9 @@ class AddressJson(Shape, kw_only=True):
         str | None, says("of a session: why the process it had before was ended, with all that it kept")
     ]
     odd: Annotated[str | None, says("the first odd thing that it did, such as to print to stdout")]
+    odd_code: Annotated[
+        Literal["junk", "odd"] | None, says("of what kind that is: `junk` is no message, `odd` anything else")
+    ]
     quarantined: Annotated[str | None, says("it was restarted too often: how often")]
     retry_in: Annotated[float | None, says("until its circuit breaker lets a call pass; null: it does", "s")]
     next_try: Annotated[

@@ -267,9 +267,10 @@ class HostConnector:
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[SocketConnection[LinkPeer]]:
         """Find the host, and connect to it: to the next one while they refuse. Raises `ConnectFailed`."""
+        note = partial(hooks.on_note, NoteCode.ODD)
         async with AsyncExitStack() as stack:
             while True:
-                host = await self._membership.place(self._definition, self._address, hooks.on_note)
+                host = await self._membership.place(self._definition, self._address, note)
                 opening = linked(
                     urlsplit(host.url).hostname or "",
                     host.link_port,
@@ -278,7 +279,7 @@ class HostConnector:
                     self._backend,
                     self._settings,
                     _GREETED_WITHIN,
-                    self._membership.cover(hooks.on_note),
+                    self._membership.cover(note),
                 )
                 try:
                     connection = await stack.enter_async_context(opening)

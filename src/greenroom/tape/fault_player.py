@@ -17,6 +17,7 @@ import anyio.abc
 
 from ..actors.peer import Exchange, LostReason
 from ..protocol.errors import Reach
+from ..protocol.events import NoteCode
 from ..protocol.fault_plan import STEP_OF, FaultEntry, FaultPlan, perform
 from ..protocol.jsonrpc.terms import INTERNAL_ERROR, RpcError
 from ..protocol.lifecycle import Reason
@@ -40,7 +41,7 @@ class Wire(Protocol):
         """Answer the exchange, if it is still waiting."""
         ...
 
-    def note(self, text: str) -> None:
+    def note(self, code: NoteCode, text: str) -> None:
         """Let the runtime note something odd about the server."""
         ...
 
@@ -152,7 +153,7 @@ class FaultPlayer:
             return
         self._wire.end(exchange, answer)
         if how == "answer_twice" and not self._is_mute:
-            self._wire.note("a late or second answer: by its script")
+            self._wire.note(NoteCode.LATE_ANSWER, "a late or second answer: by its script")
 
     def _lose_unsent(self, exchange: Exchange, decided: FaultEntry | None) -> None:
         """The connection is over, and it is proved that the request did not run."""
@@ -204,7 +205,7 @@ class FaultPlayer:
 
     def talk_junk(self) -> None:
         if not self._is_mute:
-            self._wire.note("junk on stdout: by its script")
+            self._wire.note(NoteCode.JUNK, "junk on stdout: by its script")
 
     def flood(self, notifications: int, stderr: int) -> None:
         if stderr:

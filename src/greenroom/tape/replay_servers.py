@@ -51,6 +51,7 @@ from ..config.model import Config, Isolation, ServerDefinition
 from ..config.parse import parse_config
 from ..protocol.address import SHARED, Address
 from ..protocol.errors import Reach, UsageError
+from ..protocol.events import NoteCode
 from ..protocol.fault_plan import FaultEntry, FaultPlan
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, NOT_ON_TAPE, RpcError
@@ -459,9 +460,9 @@ class TapeConnection(NoProcess):
         exchange.reach = Reach.ANSWERED if error is None or error.upstream is None else error.upstream.reach
         exchange.owner.exchange_ended(exchange, result, error)
 
-    def note(self, text: str) -> None:
+    def note(self, code: NoteCode, text: str) -> None:
         self._heard = self._backend.now()
-        self._hooks.on_note(text)
+        self._hooks.on_note(code, text)
 
     def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
         self._heard = self._backend.now()
@@ -494,7 +495,7 @@ class TapeConnection(NoProcess):
         return due
 
     def note_fault(self, fault: FaultEntry) -> None:
-        self.note(played_in_words(self._server.faults.played(fault)))
+        self.note(NoteCode.ODD, played_in_words(self._server.faults.played(fault)))
 
     def change_tools(self, names: Sequence[str]) -> None:
         listed = self._server.now_listed()

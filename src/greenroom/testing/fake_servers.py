@@ -32,6 +32,7 @@ from ..actors.peer import (
 )
 from ..catalogue.skills import EXTENSION, root_of
 from ..protocol.errors import ConnectFailed, Reach, RpcRefusal, UsageError
+from ..protocol.events import NoteCode
 from ..protocol.fault_plan import FaultEntry, FaultPlan
 from ..protocol.fault_scripts import Fault, FaultScript
 from ..protocol.jsonrpc.terms import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
@@ -391,9 +392,9 @@ class FakeConnection:
         if uri in self._watched:
             self.tell("notifications/resources/updated", {"uri": uri})
 
-    def note(self, text: str) -> None:
+    def note(self, code: NoteCode, text: str) -> None:
         self._hear()
-        self.hooks.on_note(text)
+        self.hooks.on_note(code, text)
 
     def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
         self._hear()
