@@ -306,6 +306,10 @@ class Index:
     def faults(self, server: str) -> tuple[str, ...]:
         """The items in `server`'s lists that clients would refuse, in words, each with what was done about it. When
         there are too many: the first ones, and how many more there are."""
+        return tuple(fault.words for fault in self.list_faults(server))
+
+    def list_faults(self, server: str) -> tuple[ListFault, ...]:
+        """What `faults` tells, and of each whose it is."""
         part = self._parts.get(server)
         return () if part is None else part.faults
 
@@ -467,6 +471,15 @@ class Counts(msgspec.Struct, frozen=True):
     hidden: tuple[str, ...] = ()
 
 
+class ListFault(msgspec.Struct, frozen=True):
+    """Something in the lists of a server that clients would refuse, or an override that does not fit them, in words,
+    with what was done about it."""
+
+    words: str
+    is_override: bool = False  # the server's owner has to correct it, not its author
+    is_left_out: bool = False  # else it was corrected
+
+
 class NamingRules(msgspec.Struct, frozen=True):
     """The parts of a definition that decide which names its tools have, and where these are shown."""
 
@@ -626,8 +639,8 @@ class ServerIndex(msgspec.Struct, eq=False, dict=True):
                 yield ResourceEntry(unhidden(original), self.server, original, record, changed)
 
     @property
-    def faults(self) -> tuple[str, ...]:
-        """What clients would refuse, in words. If there is much, only the first."""
+    def faults(self) -> tuple[ListFault, ...]:
+        """What clients would refuse. If there is much, only the first."""
         return self._looked_through[1]
 
     @property
@@ -638,7 +651,7 @@ class ServerIndex(msgspec.Struct, eq=False, dict=True):
     @cached_property
     def _looked_through(
         self,
-    ) -> tuple[Mapping[tuple[str, str], RepairedItem], tuple[str, ...], tuple[str, ...]]:
+    ) -> tuple[Mapping[tuple[str, str], RepairedItem], tuple[ListFault, ...], tuple[str, ...]]:
         """The misfits, the faults, and the places with hidden characters."""
         from .schema_repair import fit
 
@@ -802,15 +815,21 @@ _PLACES: Final = ("resource", "template")
 _ORDER: Final = {kind: number for number, kind in enumerate(PINNED)}  # in which changed items are named
 
 
-def _first_faults(overrides: list[str], misfits: Mapping[tuple[str, str], RepairedItem]) -> tuple[str, ...]:
-    others = (
-        f'{kind} "{original}": {"; ".join(fitted.faults)} ({"left out" if fitted.record is None else "corrected"})'
-        for (kind, original), fitted in misfits.items()
-    )
-    said = list(islice(chain(overrides, others), FAULTS))
-    more = len(overrides) + len(misfits) - len(said)
-    said = [unhidden(one) for one in said]
-    return (*said, f"{more:,} more are not named here") if more > 0 else tuple(said)
+def _first_faults(
+    overrides: list[str], misfits: Mapping[tuple[str, str], RepairedItem]
+) -> tuple[ListFault, ...]:
+    of_overrides = (ListFault(unhidden(words), is_override=True) for words in overrides)
+    of_items = (_item_fault(*who, fitted) for who, fitted in misfits.items())
+    first = tuple(islice(chain(of_overrides, of_items), FAULTS))
+    more = len(overrides) + len(misfits) - len(first)
+    return (*first, ListFault(f"{more:,} more are not named here")) if more > 0 else first
+
+
+def _item_fault(kind: str, original: str, fitted: RepairedItem) -> ListFault:
+    is_left_out = fitted.record is None
+    then = "left out" if is_left_out else "corrected"
+    words = f'{kind} "{original}": {"; ".join(fitted.faults)} ({then})'
+    return ListFault(unhidden(words), is_left_out=is_left_out)
 
 
 def _target(

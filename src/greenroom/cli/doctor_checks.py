@@ -637,14 +637,12 @@ _FAULTS: Final = 5  # of one server, that are named
 def _names(setup: Setup) -> Iterator[Finding]:
     """The parts of what is known of servers that clients would refuse."""
     for server in setup.in_service():
-        faults = setup.catalogue.index.faults(server.name)
+        faults = setup.catalogue.index.list_faults(server.name)
         for fault in faults[:_FAULTS]:
-            what, mend = fault, "correct its toolOverrides, or those of the settings or the profile"
-            if fault.endswith("(calls are refused)"):
-                mend = 'name it in "excludeTools" of its server, so that no model tries it'
-            elif not fault.startswith("toolOverrides"):  # which are not its author's
-                what, mend = f"clients would refuse {fault}", "tell the server's author"
-                if not fault.endswith("(left out)"):
+            what, mend = fault.words, "correct its toolOverrides, or those of the settings or the profile"
+            if not fault.is_override:
+                what, mend = f"clients would refuse {fault.words}", "tell the server's author"
+                if not fault.is_left_out:
                     mend += "; it works here anyway"
             yield Finding(Severity.NOTE, "names", server.name, what, mend)
         if len(faults) > _FAULTS:
