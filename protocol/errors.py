@@ -137,16 +137,22 @@ class Problem(msgspec.Struct, frozen=True):
     """One thing that is wrong with a configuration: its place, what is wrong, and what to do."""
 
     where: str  # "mcp.json: mcpServers.github.command"
-    what: str  # what is wrong, and what to do
+    what: str  # what is wrong, and what to do if `step` does not say it
     fatal: bool = True  # a server with a fatal problem is not served; a non-fatal one is a warning
     code: str = "config_error"  # the code of the error that refuses a call of a server with it
+    step: str = ""  # what to do, as a sentence without its full stop
 
     def __post_init__(self) -> None:
         for name in ("where", "what"):
             msgspec.structs.force_setattr(self, name, _printable(getattr(self, name)))
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}"
+        return f"{self.where}: {self.in_words}"
+
+    @property
+    def in_words(self) -> str:
+        """What is wrong, and what to do."""
+        return f"{self.what}. {self.step}" if self.step else self.what
 
 
 class ConfigError(GreenroomError):

@@ -109,7 +109,7 @@ def test_a_missing_variable_is_a_warning_with_its_place() -> None:
     )
     problems = expand_definition(given, {}).problems
     assert [problem.where for problem in problems] == ["mcp.json: mcpServers.s.cwd", "mcpServers.s.headers.H"]
-    assert "the variable P, which is not set, so it is empty here. Set it, or" in problems[0].what
+    assert "the variable P, which is not set, so it is empty here. Set it where" in str(problems[0])
     assert "variables Q and R, which are" in problems[1].what
     assert not any(problem.fatal for problem in problems)
 
@@ -120,7 +120,7 @@ def test_a_missing_variable_in_a_url_is_an_error_that_names_all_of_them() -> Non
         expand_definition(given, {})
     assert str(caught.value) == (
         "mcp.json: mcpServers.s.url: its URL needs the variables HOST and TENANT, which are not set. "
-        "Set them, or give a default: ${HOST:-…}"
+        "Set them where Greenroom is started, or give a default: ${HOST:-…}"
     )
 
 
@@ -203,7 +203,7 @@ def test_each_place_is_expanded_and_says_what_it_misses(place: str) -> None:
     assert read.problems == ()
     (problem,) = expand_definition(definition(place, "${NOPE}${EMPTY}${Z:-z}${MORE}"), ENVIRON).problems
     assert problem.where == f"m.json: mcpServers.s.{PLACES[place][1]}"
-    assert problem.what.startswith(
+    assert problem.in_words.startswith(
         "it refers to the variables NOPE and MORE, which are not set, so they are empty here. Set them"
     )
     assert not problem.fatal

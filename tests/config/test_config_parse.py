@@ -124,7 +124,7 @@ def test_both_spellings_of_the_section_are_read() -> None:
         ({"url": "http://[h/"}, "mcpServers.s.url: is not a URL"),
         ({"url": "http://h", "bearerToken": 3}, "s.bearerToken: must be a string, is a number"),
         ({"url": "http://h", "httpTransport": "ws"}, '"ws" is none of "streamable-http", "sse"'),
-        ({"url": "http://${A}/${B}/${A}"}, "its URL needs the variables A and B, which are not set. Set them, or"),
+        ({"url": "http://${A}/${B}/${A}"}, "its URL needs the variables A and B, which are not set. Set them where"),
         ({"url": "${SCHEME}://h"}, "s.url: after environment interpolation it must start with http:// or https://"),
         ({"command": "x", "env": {"K": "${input:key}"}}, "s.env.K: asks for an ${input:…}, which is not asked for"),
     ],

@@ -17,18 +17,18 @@ SENT, ANSWERED, NOT_SENT = Reach.SENT, Reach.ANSWERED, Reach.NOT_SENT
 PLAIN = {"server": "", "reach": "not_sent", "tool": None}
 OF_A = {**PLAIN, "server": "a"}
 WARNING = Problem("m.json", "is odd", fatal=False)
-BROKEN = Problem("n.json: mcpServers.a", "is empty")
+BROKEN = Problem("n.json: servers.a", "is empty")
 
 # An error; its code and its message; its fields.
 ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
     (
         errors.ConfigError([WARNING, BROKEN]),
         "config_error",
-        "m.json: is odd\nn.json: mcpServers.a: is empty",
+        "m.json: is odd\nn.json: servers.a: is empty",
         {
             "problems": [
-                {"where": "m.json", "what": "is odd", "fatal": False, "code": "config_error"},
-                {"where": "n.json: mcpServers.a", "what": "is empty", "fatal": True, "code": "config_error"},
+                {"where": "m.json", "what": "is odd", "fatal": False, "code": "config_error", "step": ""},
+                {"where": "n.json: servers.a", "what": "is empty", "fatal": True, "code": "config_error", "step": ""},
             ]
         },
     ),
@@ -298,7 +298,7 @@ def test_a_problem_is_fatal_unless_it_says_otherwise_and_can_be_written_anywhere
     assert (BROKEN.fatal, BROKEN.code, str(BROKEN)) == (
         True,
         "config_error",
-        "n.json: mcpServers.a: is empty",
+        "n.json: servers.a: is empty",
     )
     assert str(Problem("a\ud800", "b\udfff")) == "a\\ud800: b\\udfff"
 

@@ -204,7 +204,7 @@ def test_an_error_says_all_it_knows_as_an_object() -> None:
     }
     broken = ConfigError([errors.Problem("mcp.json", "is empty")])
     assert broken.as_dict()["problems"] == [
-        {"where": "mcp.json", "what": "is empty", "fatal": True, "code": "config_error"}
+        {"where": "mcp.json", "what": "is empty", "fatal": True, "code": "config_error", "step": ""}
     ]
     assert UsageError("no", code="x").as_dict()["code"] == "x"
     assert json.dumps(list(Reach)) == '["not_sent", "sent", "answered"]'

@@ -43,7 +43,6 @@ from ..protocol.address import SHARED
 from ..protocol.errors import (
     DISABLED,
     NO_EFFECT_HERE,
-    UNSET_VARIABLE,
     UNTRUSTED,
     ConfigError,
     ConnectFailed,
@@ -366,7 +365,7 @@ def _in_the_way(setup: Setup, name: str) -> Iterator[Finding]:
     if problem is not None and problem.code == UNTRUSTED:
         yield Finding(Severity.ERROR, "trust", name, str(problem), about("trust"))
     elif problem is not None:
-        mend = f"correct {_place_in_words(problem.where)}"
+        mend = _to_correct(problem.where)
         yield Finding(Severity.ERROR, "server", name, str(problem), mend)
     elif server is None:
         known = (*setup.config.servers, *setup.config.broken)
@@ -391,9 +390,9 @@ def _files(setup: Setup) -> Iterator[Finding]:
     """Files that cannot be read or parsed, keys that are not known, variables that are not set."""
     places = {*setup.config.places, *setup.config.files}
     untrusted = {*setup.config.untrusted}
-    of_servers = [why for why in setup.config.broken.values() if why.code not in (UNTRUSTED, DISABLED)]
+    of_servers = {why.where for why in setup.config.broken.values() if why.code not in (UNTRUSTED, DISABLED)}
     for problem in setup.config.problems:
-        if any(why.where == problem.where and why.what.startswith(problem.what) for why in of_servers):
+        if problem.fatal and problem.where in of_servers:
             continue  # said of its server
         if problem.where in untrusted:
             mend, what = setup.commands.about("trust"), problem.what
@@ -406,18 +405,16 @@ def _files(setup: Setup) -> Iterator[Finding]:
             mend = "leave it for the program that it is for, or write what has an effect here"
             yield Finding(Severity.NOTE, "configuration", problem.where, problem.what, mend)
         else:
-            mend, what = f"correct {_place_in_words(problem.where)}", problem.what
-            if problem.code == UNSET_VARIABLE:
-                what, _, step = what.partition(". Set ")
-                mend = "set it where Greenroom and its clients are started, or give a default there"
-                mend += step[step.rfind(": ") :] if step else ""
-            yield Finding(Severity.WARNING, "configuration", problem.where, what, mend)
+            mend = (
+                f"{problem.step[0].lower()}{problem.step[1:]}" if problem.step else _to_correct(problem.where)
+            )
+            yield Finding(Severity.WARNING, "configuration", problem.where, problem.what, mend)
 
 
 def _broken(setup: Setup) -> Iterator[Finding]:
     for name, problem in setup.config.broken.items():
         if problem.code not in (UNTRUSTED, DISABLED):  # the first is said once for the whole file
-            mend = f"correct {_place_in_words(problem.where)}{setup.or_disable(name)}"
+            mend = f"{_to_correct(problem.where)}{setup.or_disable(name)}"
             yield Finding(Severity.ERROR, "server", name, str(problem), mend)
 
 
@@ -688,10 +685,10 @@ def _resets(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.WARNING, "reset", server.name, what, mend)
 
 
-def _place_in_words(where: str) -> str:
-    """`FILE: KEY` as a place to go to."""
+def _to_correct(where: str) -> str:
+    """The step that corrects what is wrong at `FILE: KEY`."""
     file, colon, key = where.rpartition(": ")
-    return f"{key} in {file}" if colon else where
+    return f"correct {key} in {file}" if colon else f"correct {where}"
 
 
 def _how_to_get(server: ServerDefinition) -> str:

@@ -196,4 +196,4 @@ def _check(name: str, entry: dict[str, Any]) -> None:
     """Check that the entry could be used. Raises `UsageError`."""
     config = parse_config({OURS: {name: entry}}, source="what was typed", strict=False)
     if (problem := config.broken.get(name)) is not None:
-        raise UsageError(f'"{name}" could not be used: {problem.what}.', server=name)
+        raise UsageError(f'"{name}" could not be used: {problem.in_words}.', server=name)

@@ -703,10 +703,11 @@ def _as_written(problem: Problem, definition: ServerDefinition, entry: Givens) -
     given, is_variable = _token_of(entry)
     if given is None:
         return problem
-    what = problem.what
+    problem = replace(problem, where=given.place())
     if is_variable and not problem.fatal:
-        what = f"the environment variable {given.value} is not set, read as empty: set it"
-    return replace(problem, where=given.place(), what=what)
+        what = f"the environment variable {given.value} is not set, read as empty"
+        problem = replace(problem, what=what, step="Set it where Greenroom is started")
+    return problem
 
 
 def _token_of(entry: Givens) -> tuple[ForeignValue | None, bool]:

@@ -397,7 +397,8 @@ def header_problem(name: str, value: str) -> str | None:
 def _expand_url(definition: ServerDefinition, url: str, environ: Mapping[str, str]) -> str:
     where = _place(definition, "url")
     if missing := missing_variables(url, environ, may_be_empty=False):
-        raise ConfigError([Problem(where, _missing_in_url(missing))])
+        what = f"its URL needs {_not_set(missing)}"
+        raise ConfigError([Problem(where, what, step=_how_to_set(missing))])
     expanded = expand(url, environ).strip()
     if (wrong := url_problem(expanded)) is not None:
         after = "after environment interpolation it " if has_reference(url) else ""
@@ -405,16 +406,17 @@ def _expand_url(definition: ServerDefinition, url: str, environ: Mapping[str, st
     return expanded
 
 
-def _missing_in_url(names: tuple[str, ...]) -> str:
-    return f"its URL needs {_not_set(names)}"
-
-
 def _not_set(names: tuple[str, ...], *, is_empty: bool = False) -> str:
-    """Which variables are not set, whether they are read as empty then, and what to do."""
+    """Which variables are not set, and whether they are read as empty then."""
     one = len(names) == 1
     which = f"variable {names[0]}, which is" if one else f"variables {' and '.join(names)}, which are"
     how = f", so {'it is' if one else 'they are'} empty here" if is_empty else ""
-    return f"the {which} not set{how}. Set {'it' if one else 'them'}, or give a default: ${{{names[0]}:-…}}"
+    return f"the {which} not set{how}"
+
+
+def _how_to_set(names: tuple[str, ...]) -> str:
+    which = "it" if len(names) == 1 else "them"
+    return f"Set {which} where Greenroom is started, or give a default: ${{{names[0]}:-…}}"
 
 
 def _missing_problems(
@@ -424,9 +426,8 @@ def _missing_problems(
         if missing := missing_variables(text, environ):
             where = _place(definition, attribute, *key)
             what = f"it refers to {_not_set(missing, is_empty=not is_strict)}"
-            yield (
-                Problem(where, what) if is_strict else Problem(where, what, fatal=False, code=UNSET_VARIABLE)
-            )
+            problem = Problem(where, what, step=_how_to_set(missing))
+            yield problem if is_strict else replace(problem, fatal=False, code=UNSET_VARIABLE)
 
 
 def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> str:
