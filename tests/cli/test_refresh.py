@@ -112,7 +112,9 @@ def test_what_kind_of_failure_it_was_is_known_without_its_text(tmp_path: Path) -
     }
     for name in ("gone", "nobody"):
         said = greenroom_in(tmp_path, "explain", name).stdout
-        assert (said.count("Its last start failed"), said.count("✗")) == (1, 0), "doctor's check has found the same"
+        assert (said.count("Its last start failed"), said.count("✗")) == (1, 0), (
+            "doctor's check has found the same"
+        )
     doctor = greenroom_in(tmp_path, "doctor").stdout
     assert doctor.count("✗") == 4, "each is said once"
 

@@ -45,6 +45,7 @@ CALLS = "It runs as process 4711; calls: 1 in flight, 5 queued."
 STAYS_DOWN = "If its process is lost, it stays down until somebody connects it (restartPolicy)."
 NEXT_CALL = "If its process is lost, the next call starts it again (restartPolicy)."
 BY_ITSELF = "If its process is lost, it is started again by itself (restartPolicy)."
+THEN = "then the next call of one of its tools tries to start it again"
 TOOLS = ("Known: 2 tools.", None)
 NO_TOOLS = ("Its tools are not known yet.", None)
 
@@ -245,8 +246,7 @@ def test_how_it_failed_and_when_it_is_tried_again() -> None:
     trouble = [
         ("It ended while it ran: exited with code 1", "greenroom logs 'a b'"),  # why it does not run
         (
-            "Its circuit breaker refuses calls for 5 s more (restartBackoff, cooldownMs); then the next call of one of "
-            "its tools tries to start it again.",
+            f"Its circuit breaker refuses calls for 5 s more (restartBackoff, cooldownMs); {THEN}.",
             "when the cause is mended, do not wait: greenroom refresh 'a b'",
         ),
     ]
@@ -351,8 +351,7 @@ def test_what_it_does_for_each_session_is_said_with_its_process_and_its_trouble(
         ("For session:y it is idle; calls: 0 in flight, 1 queued.", None),
         ("For session:y: It ended while it ran 4 s ago: lost", "greenroom logs 'a b'"),
         (
-            "For session:y: Its circuit breaker refuses calls for 2 s more (restartBackoff, cooldownMs); then the next "
-            "call of one of its tools tries to start it again.",
+            f"For session:y: Its circuit breaker refuses calls for 2 s more (restartBackoff, cooldownMs); {THEN}.",
             "when the cause is mended, do not wait: greenroom refresh 'a b'",
         ),
         ("For call:7 it is idle; no calls now.", None),
