@@ -305,7 +305,7 @@ def test_what_cannot_be_explored_is_said(
     for words, why in (
         (["--", "there-is-no-such-agent"], "there-is-no-such-agent cannot be started"),
         (["--keep", os.fspath(tape), "--", "true"], "is a file. --keep wants a folder"),
-        (["--only", "shp", "--", "true"], 'no server "shp". Did you mean "shop"?'),
+        (["--only", "shp", "--", "true"], 'no server "shp" on the tape. Did you mean "shop"?'),
         (["--keep", os.fspath(tmp_path), "--", "true"], "is not empty"),
     ):
         assert run(["explore", os.fspath(tape), *words]) == 2

@@ -25,7 +25,7 @@ from tests.support.tape_lines import event
 
 from greenroom import Greenroom
 from greenroom.errors import CallError, UsageError
-from greenroom.tape.call_matching import MatchRule, RecordedCalls
+from greenroom.tape.call_matching import CallIndex, MatchRule, RecordedCalls
 from greenroom.tape.story import told
 from greenroom.tape.tape_comparison import compare_tapes
 from greenroom.tape.tape_lines import CallLine, decoded
@@ -180,7 +180,9 @@ def test_of_many_calls_that_are_the_same_each_is_found_without_a_search(tmp_path
     lines = [
         {**CALL, "n": n, "order": n, "params": {"name": name}} for n, name in zip(numbers, names, strict=True)
     ]
-    recorded = RecordedCalls(read_tape(written(tmp_path, HEAD, *lines)).calls, MatchRule(), {"read"})
+    recorded = RecordedCalls(
+        CallIndex(read_tape(written(tmp_path, HEAD, *lines)).calls, MatchRule(), {"read"})
+    )
 
     def numbers_of(name: str, times: int) -> list[int]:
         found = (taken(recorded, "tools/call", {"name": name}) for _ in range(times))
@@ -387,14 +389,14 @@ def test_every_recorded_call_answers_exactly_one_of_the_same_calls_in_any_order(
 
     path_lines = [{**CALL, "n": at, "order": at, "params": params(*each)} for at, each in enumerate(made, 1)]
     calls: Any = [decoded(json.dumps(line).encode()) for line in path_lines]
-    recorded = RecordedCalls(calls, MatchRule(), reads)
+    recorded = RecordedCalls(CallIndex(calls, MatchRule(), reads))
     shuffled = list(made)
     dice.shuffle(shuffled)
     found = [taken(recorded, "tools/call", params(*each)) for each in shuffled]
     assert sorted(call.n for call in found if call is not None) == list(range(1, len(made) + 1))
     assert recorded.next_at == math.inf, "none is left"
     assert all(taken(recorded, "tools/call", params(*each)) is None for each in made)
-    again = RecordedCalls(calls, MatchRule(), reads)
+    again = RecordedCalls(CallIndex(calls, MatchRule(), reads))
     assert [call.n for each in made if (call := taken(again, "tools/call", params(*each)))] == list(
         range(1, len(made) + 1)
     ), "the same calls in the same order get the same answers"

@@ -20,7 +20,6 @@ import re
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
@@ -55,31 +54,25 @@ class MatchRule:
     nearest: float | None = None
 
 
-@attrs.define(eq=False)
-class _LinePlaces:
-    """Places of calls that are alike, in order."""
-
-    all: list[int] = attrs.field(factory=list[int])
-
-
-_NO_PLACES: Final = _LinePlaces()
+_Places = list[int]  # of calls that are alike, in order
+_NO_PLACES: Final[_Places] = []
 _NOTHING: Final[Mapping[int, int]] = {}
 
 
-class _CallIndex:
-    """The recorded calls of one server, found by what they are. It never changes."""
+class CallIndex:
+    """The recorded calls of one server, found by what they are. It never changes. `reads`: the server's own names of
+    tools that only read."""
 
-    def __init__(self, calls: Sequence[CallLine], match: MatchRule, reads: Collection[str]) -> None:
+    def __init__(self, calls: Sequence[CallLine], match: MatchRule, reads: Collection[str] = ()) -> None:
         self.calls = calls
         self.match = match
         self.reads = reads
         self.writes: dict[str, list[int]] = defaultdict(list[int])  # by whose server it was, as they ended
-        self.same: dict[str, dict[str, _LinePlaces]] = defaultdict(dict[str, _LinePlaces])
-        self.alike: dict[str, _LinePlaces] = defaultdict(_LinePlaces)
+        self.same: dict[str, dict[str, _Places]] = defaultdict(dict[str, _Places])
+        self.alike: dict[str, _Places] = defaultdict(_Places)
         self.texts: list[str] = []
-        self.hidden: dict[str, dict[str, tuple[list[str], _LinePlaces]]] = defaultdict(
-            dict
-        )  # between what was cut out
+        # By the text, the pieces between what was cut out of it.
+        self.hidden: dict[str, dict[str, tuple[list[str], _Places]]] = defaultdict(dict)
         for at, call in enumerate(calls):
             params = call.said
             kind, text = kind_of(call.method, params), compared(params, match.ignore)
@@ -93,11 +86,11 @@ class _CallIndex:
             if "params" not in call.left_out:
                 pieces = CUT_OUT.split(text) if call.hidden else [text]
                 if len(pieces) > 1:
-                    places = self.hidden[kind].setdefault(text, (pieces, _LinePlaces()))[1]
+                    places = self.hidden[kind].setdefault(text, (pieces, []))[1]
                 else:
-                    places = self.same[kind].setdefault(text, _LinePlaces())
-                places.all.append(at)
-            self.alike[kind].all.append(at)
+                    places = self.same[kind].setdefault(text, [])
+                places.append(at)
+            self.alike[kind].append(at)
         for writes in self.writes.values():
             writes.sort(key=lambda at: calls[at].ended)
 
@@ -107,13 +100,9 @@ class _CallIndex:
 
 
 class RecordedCalls:
-    """The recorded calls of one server, and which of them were made. `reads`: the server's own names of tools that only
-    read."""
+    """The recorded calls of one server, and which of them were made."""
 
-    def __init__(self, calls: Sequence[CallLine], match: MatchRule, reads: Collection[str] = ()) -> None:
-        self._begin(_CallIndex(calls, match, reads))
-
-    def _begin(self, index: _CallIndex) -> None:
+    def __init__(self, index: CallIndex) -> None:
         self._index = index
         self.calls: Sequence[CallLine] = index.calls
         self._match = index.match
@@ -125,13 +114,11 @@ class RecordedCalls:
         self._told: set[int] = set()  # writes of which it was said that they were read too early
         # Which of the places are taken is asked again and again, so it is remembered how far one can go: there may be a
         # hundred thousand of them. From one that is taken, to where to go on.
-        self._skips: dict[_LinePlaces, dict[int, int]] = {}
+        self._skips: dict[int, dict[int, int]] = {}  # by the identity of the places
 
     def anew(self) -> RecordedCalls:
         """These calls as if none of them had been made yet."""
-        found = copy(self)
-        found._begin(self._index)
-        return found
+        return RecordedCalls(self._index)
 
     def take(self, at: int, method: str, params: Mapping[str, Any] | None) -> CallLine:
         """The recorded call at this place, which answers this one."""
@@ -169,11 +156,11 @@ class RecordedCalls:
         """The last recorded call with the same parameters, taken or not."""
         for places in self._same_as(kind_of(method, params), compared(params, self._match.ignore)):
             if places is not None:
-                return self.calls[places.all[-1]]
+                return self.calls[places[-1]]
             yield
         return None
 
-    def _same_as(self, kind: str, text: str) -> Iterator[_LinePlaces | None]:
+    def _same_as(self, kind: str, text: str) -> Iterator[_Places | None]:
         """The places of calls with these parameters, and of those of which only something was cut out. None: others may
         have their turn."""
         if (same := self._index.same.get(kind, {}).get(text)) is not None:
@@ -186,7 +173,7 @@ class RecordedCalls:
 
     def nearest_to(self, method: str, params: Mapping[str, Any] | None) -> Steps[CallLine | None]:
         """Find the most similar recorded call of the same tool, taken or not."""
-        places = self._index.alike.get(kind_of(method, params), _NO_PLACES).all
+        places = self._index.alike.get(kind_of(method, params), _NO_PLACES)
         best = yield from self._best(places, compared(params, self._match.ignore))
         return None if best is None else self.calls[best[1]]
 
@@ -224,29 +211,28 @@ class RecordedCalls:
     def _is_free(self, at: int) -> bool:
         return not self._match.is_strict or at not in self._taken
 
-    def _next(self, places: _LinePlaces) -> int | None:
+    def _next(self, places: _Places) -> int | None:
         for least in (self._mark, 0):
             at = self._first_free(places, least)
             if at is not None:
                 return at
-        return places.all[-1] if places.all and not self._match.is_strict else None
+        return places[-1] if places and not self._match.is_strict else None
 
-    def _first_free(self, places: _LinePlaces, least: int) -> int | None:
+    def _first_free(self, places: _Places, least: int) -> int | None:
         """The first one of them from the place `least` on that is not taken."""
-        at, all_of_them = bisect_left(places.all, least), places.all
-        passed: list[int] = []
-        skips = self._skips.get(places, _NOTHING)
-        while at < len(all_of_them) and all_of_them[at] in self._taken:
+        at, passed = bisect_left(places, least), list[int]()
+        skips = self._skips.get(id(places), _NOTHING)
+        while at < len(places) and places[at] in self._taken:
             passed.append(at)
             at = skips.get(at, at + 1)
         if passed:
-            self._skips.setdefault(places, {}).update(dict.fromkeys(passed, at))
-        return all_of_them[at] if at < len(all_of_them) else None
+            self._skips.setdefault(id(places), {}).update(dict.fromkeys(passed, at))
+        return places[at] if at < len(places) else None
 
-    def _free(self, places: _LinePlaces) -> Iterator[int]:
+    def _free(self, places: _Places) -> Iterator[int]:
         """Those of them that nobody has taken, in order."""
         if not self._match.is_strict:
-            yield from places.all
+            yield from places
             return
         at = self._first_free(places, 0)
         while at is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -20,19 +20,15 @@ from ..actors.last_minutes import LastMinutes, RecentCall
 from ..config.private_files import open_own, refused
 from ..protocol.address import Address
 from ..protocol.errors import Reach, UsageError
-from ..protocol.events import Kind
 from ..protocol.jsonrpc.outgoing import without_stamp
-from .line_maker import TapeLineMaker
-from .tape_lines import LONGEST, OPEN, CallFailure, CallLine, ClientQuestion, encoded
-
-_KINDS: Final = frozenset({Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE})
-_EMPTY: Final = msgspec.Raw(b"{}")
+from .line_maker import EVENT_KINDS, TapeLineMaker
+from .tape_lines import EMPTY, LONGEST, OPEN, CallFailure, CallLine, ClientQuestion, encoded
 
 
 class _SentLine(msgspec.Struct):
     """A line that was sent, as far as it was kept."""
 
-    params: msgspec.Raw = _EMPTY
+    params: msgspec.Raw = EMPTY
     size: int = 0
 
 
@@ -45,7 +41,7 @@ class _RecentQuestion(msgspec.Struct):
 def tape_of(kept: LastMinutes, redact: Collection[str] = ()) -> Iterator[bytes]:
     """The lines of a tape. `redact`: names of members that are not on it."""
     since = kept.now - kept.seconds
-    events = [event for event in kept.events if event.at >= since and event.kind in _KINDS]
+    events = [event for event in kept.events if event.at >= since and event.kind in EVENT_KINDS]
     calls = [call for call in kept.calls if call.line and (call.ended_at is None or call.ended_at >= since)]
     refusals = [each for each in kept.refusals if each[0] >= since]
     notices = [each for each in kept.notices if each[0] >= since]

@@ -21,6 +21,7 @@ from ..config.model import PROFILE_KEYS
 from ..config.scrubbing import SMALL
 from ..protocol.address import Address
 from ..protocol.event_records import record_of
+from ..protocol.events import Kind
 from ..protocol.jsonrpc.encoding import encode
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS
 from ..protocol.version import VERSION as GREENROOM
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ..config.model import Config, Profile, ServerDefinition
     from ..protocol.events import Event
 
+EVENT_KINDS: Final = frozenset({Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE})  # that are on a tape
 _SERVERS: Final = 10  # of a configuration to come, that are looked at in one go
 
 

@@ -48,9 +48,9 @@ from ..config.private_files import make_folder, make_own_folder, open_own, refus
 from ..protocol.address import Address
 from ..protocol.bounds import TAPE_WAITING_BYTES
 from ..protocol.errors import RpcRefusal, UsageError
-from ..protocol.events import Event, Kind, Note, NoteCode
+from ..protocol.events import Event, Note, NoteCode
 from ..supervisor.attachments import RECORDING_ALL, tape_place
-from .line_maker import TapeLineMaker
+from .line_maker import EVENT_KINDS, TapeLineMaker
 from .open_calls import OpenCalls
 from .tape_lines import (
     EMPTY,
@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from ..supervisor.attachments import RoomSeam
 
 _LAST_LINE: Final = 1 << 10  # bytes that are left for it
-_EVENTS: Final = (Kind.TRANSITION, Kind.START, Kind.DECISION, Kind.NOTE)
 
 
 class Recorder:
@@ -120,7 +119,7 @@ class Recorder:
         try:
             await self.begin(room.config(), room.secrets, events.backend.now, tell)
             tell(f"recording the tape {self.path}")  # before it listens: so this is not on it
-            events.listen(self.heard_event, self.kinds)
+            events.listen(self.heard_event, EVENT_KINDS)
             room.watchers.add(self, Order.TAPE)
             yield
         finally:
@@ -184,8 +183,6 @@ class Recorder:
         self._end()
 
     # ---- what it is told --------------------------------------------------------------------------------------------
-
-    kinds = _EVENTS
 
     def heard_event(self, event: Event) -> None:
         self._write(self._lines.event(event))

@@ -56,7 +56,16 @@ from ..protocol.fault_plan import FaultEntry, FaultPlan
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.jsonrpc.terms import HANDSHAKE_VERSIONS, LISTEN, METHOD_NOT_FOUND, NOT_ON_TAPE, RpcError
 from ..protocol.upstream_error import UpstreamError
-from .call_matching import Found, MatchRule, RecordedCalls, Steps, answered_otherwise, compared, kind_of
+from .call_matching import (
+    CallIndex,
+    Found,
+    MatchRule,
+    RecordedCalls,
+    Steps,
+    answered_otherwise,
+    compared,
+    kind_of,
+)
 from .fault_player import Answer, FaultPlayer, tools_named
 from .live_server import LiveServer
 from .story import call_as_json
@@ -153,7 +162,8 @@ class Replay(TapeRun):
             if scope:
                 recorded = self._server(name).recorded.anew()
             else:
-                recorded = RecordedCalls(self.tape.calls_of(name), self.match, reading_tools(listed))
+                calls = CallIndex(self.tape.calls_of(name), self.match, reading_tools(listed))
+                recorded = RecordedCalls(calls)
             faults = FaultsByStart([fault for fault in self._faults if fault.server == name])
             found = self._servers[name, scope] = _TapeServer(name, recorded, listed, faults)
         return found

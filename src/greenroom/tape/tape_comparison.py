@@ -26,15 +26,14 @@ from typing import Any, Final, Literal, cast
 import attrs
 import msgspec
 
-from ..protocol.errors import CallError, UsageError
+from ..protocol.errors import CallError
 from ..protocol.jsonrpc.outgoing import NEWER
-from ..protocol.near_names import meant
 from .alignment import aligned
 from .call_matching import CUT_OUT, compared, kind_of
 from .json_differences import Change as Change
 from .json_differences import Changes, as_json, changes, read_json, shown
 from .tape_lines import OPEN, CallLine, ListingLine
-from .tape_reader import Tape, config_of, read_tape, reading_tools
+from .tape_reader import Tape, check_names, config_of, read_tape, reading_tools
 
 Kind = Literal["tool", "prompt", "resource", "template", "skill", "server"]
 DifferenceKind = Literal["answer", "outcome", "arguments", "order", "added", "left_out"]
@@ -306,8 +305,8 @@ def plan_of(
     """The recorded calls that only read. `servers`: of these alone. `only`: of these tools alone, whether they say that
     they only read or not; `reads`: tools that only read, though they do not say so. Raises `UsageError` for a name that
     is not on the tape."""
-    _check_names(servers, tape.servers, "server")
-    _check_names((*(only or ()), *reads), [call_name(call) for call in tape.calls], "call of")
+    check_names(servers, tape.servers, "server")
+    check_names((*(only or ()), *reads), map(call_name, tape.calls), "call of")
     listed = {*(only or ()), *reads}
     asked = set(servers) or _in_service(tape)
     say_so = {name: reading_tools(tape.listed_of(name)) for name in asked}
@@ -356,13 +355,6 @@ def _why_not(call: CallLine, *, may_be_sent: bool) -> str | None:
     if CUT_OUT.search(bytes(call.params).decode(errors="replace")):
         return "arguments are hidden on the tape"
     return None
-
-
-def _check_names(names: Collection[str], known: Collection[str], what: str) -> None:
-    for name in names:
-        if name not in known:
-            there = dict.fromkeys(known)
-            raise UsageError(f'There is no {what} "{name}" on the tape.{meant(name, there)}')
 
 
 @attrs.frozen

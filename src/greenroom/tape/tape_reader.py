@@ -34,6 +34,7 @@ import msgspec
 from ..config.argument_checks import path_of
 from ..protocol.address import SHARED
 from ..protocol.errors import UsageError
+from ..protocol.near_names import meant
 from .tape_lines import (
     LARGEST,
     LONGEST,
@@ -317,6 +318,14 @@ def _line(path: Path, number: int, raw: bytes) -> AnyLine:
                 return thread.submit(decoded, raw).result()
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise BadTape(f"{path}, line {number}: {error}.") from None
+
+
+def check_names(names: Collection[str], known: Iterable[str], what: str) -> None:
+    """Raises `UsageError` for a name that is not on the tape. `what`: what the names are of."""
+    there = dict.fromkeys(known)
+    for name in names:
+        if name not in there:
+            raise UsageError(f'There is no {what} "{name}" on the tape.{meant(name, there)}')
 
 
 def reading_tools(listed: Collection[ListingLine]) -> set[str]:

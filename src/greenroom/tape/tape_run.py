@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ..protocol.safe_text import counted, printable
-from .call_matching import compared, plain
+from .call_matching import compared, kind_of, plain
 
 if TYPE_CHECKING:
     from ..actors.call import Call
@@ -97,7 +97,7 @@ class TapeRun:
             self._is_cut = True
             return
         params: Any = plain(call.params or {})
-        name = call.tool or f"{call.method} {params.get('name', params.get('uri', ''))}".strip()
+        name = call.tool or kind_of(call.method, params).strip()
         self._calls[call.number] = call.order, name, params.get("arguments") or {}
 
     def _fail(self, what: str) -> None:

@@ -12,12 +12,10 @@ from typing import Final
 
 import attrs
 
-from ..protocol.errors import UsageError
 from ..protocol.lifecycle import Cause, Means
-from ..protocol.near_names import meant
 from .tape_events import has_failed
 from .tape_lines import EventLine
-from .tape_reader import Tape
+from .tape_reader import Tape, check_names
 
 FAILURES: Final = frozenset(cause.value for cause in Cause if Means.FAILED in cause.means)
 
@@ -34,8 +32,10 @@ def selected(
     what happened to the servers that it called. `failed`: only calls that failed, crashes, and what circuit breakers
     did about them. `since`: from this second on; if negative, counted from the end. Raises `UsageError` for a name
     that is not on the tape."""
-    _check(servers, tape.servers, "server")
-    _check(sessions, sorted({call.session for call in tape.calls if call.session is not None}), "session")
+    check_names(servers, tape.servers, "server")
+    check_names(
+        sessions, sorted({call.session for call in tape.calls if call.session is not None}), "session"
+    )
     calls = [call for call in tape.calls if not sessions or call.session in sessions]
     shown = set(servers)
     if sessions:
@@ -100,9 +100,3 @@ def _begin(tape: Tape, since: float | None) -> float:
     if since is None:
         return float("-inf")
     return since if since >= 0 else end_of(tape) + since
-
-
-def _check(names: Collection[str], known: Collection[str], what: str) -> None:
-    for name in names:
-        if name not in known:
-            raise UsageError(f'There is no {what} "{name}" on the tape.{meant(name, known)}')

@@ -30,7 +30,7 @@ from ..protocol.safe_text import counted, one_line
 from .call_matching import compared
 from .tape_faults import has_happened
 from .tape_lines import CallLine
-from .tape_reader import Tape, reading_tools
+from .tape_reader import Tape, check_names, reading_tools
 
 CALL_TIMEOUT: Final = 2.0  # seconds; nobody wants to wait for each of many calls as long as in life
 NEVER_STARTS: Final = "never starts"
@@ -88,9 +88,7 @@ NOTHING: Final = Trial("", "", "nothing goes wrong")
 
 def trials_of(tape: Tape, *, only: Collection[str] = (), call_timeout: float = CALL_TIMEOUT) -> list[Trial]:
     """Every single fault of this tape. `only`: of these servers. Raises `UsageError`."""
-    for name in only:
-        if name not in tape.servers:
-            raise UsageError(f'The tape has no server "{name}".{meant(name, tape.servers)}')
+    check_names(only, tape.servers, "server")
     calls = [call for call in tape.calls if call.method == "tools/call" and (not only or call.server in only)]
     if not calls:
         raise UsageError(f"There is no call of a tool on the tape {tape.path} that could go wrong.")
