@@ -66,9 +66,11 @@ class PageActions:
         self._switch = switch
         self._numbers = itertools.count(1)
         self._acts: Final[Mapping[str, Callable[[Params, str], Awaitable[dict[str, Any]]]]] = {
-            "connect": self._connect,
-            "drain": self._drain,
-            "restart": self._restart,
+            "connect": partial(self._moved, room.connect, "is connected."),
+            "drain": partial(
+                self._moved, room.drain, "is drained. It stays down until somebody connects it."
+            ),
+            "restart": partial(self._moved, room.restart, "was restarted."),
             "enable": partial(self._switched, False),
             "disable": partial(self._switched, True),
             "call": self._call,
@@ -113,20 +115,12 @@ class PageActions:
 
     # ---- servers ---------------------------------------------------------------------------------------------------
 
-    async def _connect(self, params: Params, _who: str) -> dict[str, Any]:
+    async def _moved(
+        self, move: Callable[[str], Awaitable[object]], what: str, params: Params, _who: str
+    ) -> dict[str, Any]:
         server = self._server(params)
-        await self._room.connect(server)
-        return {"said": f"{server} is connected."}
-
-    async def _drain(self, params: Params, _who: str) -> dict[str, Any]:
-        server = self._server(params)
-        await self._room.drain(server)
-        return {"said": f"{server} is drained. It stays down until somebody connects it."}
-
-    async def _restart(self, params: Params, _who: str) -> dict[str, Any]:
-        server = self._server(params)
-        await self._room.restart(server)
-        return {"said": f"{server} was restarted."}
+        await move(server)
+        return {"said": f"{server} {what}"}
 
     async def _switched(self, off: bool, params: Params, _who: str) -> dict[str, Any]:
         server, switch = self._server(params), self._switch

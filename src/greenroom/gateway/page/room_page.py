@@ -111,25 +111,19 @@ class RoomPage:
     # ---- looks -----------------------------------------------------------------------------------------------------
 
     async def look(self, what: str, params: Mapping[str, Any], *, acts: bool) -> PageAnswer:
-        match what:
-            case "hello":
-                return await _answer(partial(self._hello, acts), acts)
-            case "server":
-                return await _answer(
-                    partial(page_queries.server, self.port, self.commands, params, acts), acts
-                )
-            case "tools":
-                return await _answer(partial(page_queries.tools, self.port, params), acts)
-            case "tool":
-                return await _answer(partial(page_queries.tool, self.port, params), acts)
-            case "call":
-                return await _answer(partial(page_queries.call, self.port, params, acts), acts)
-            case "timeline":
-                return await _answer(partial(page_queries.timeline, self.port, params), acts)
-            case "tree":
-                return await _answer(partial(page_queries.tree, self.port), acts)
-            case _:
-                return await failed(UsageError(f'The page cannot ask for "{what}".'))
+        port = self.port
+        looks: Mapping[str, Callable[[], Awaitable[Any]]] = {
+            "hello": partial(self._hello, acts),
+            "server": partial(page_queries.server, port, self.commands, params, acts),
+            "tools": partial(page_queries.tools, port, params),
+            "tool": partial(page_queries.tool, port, params),
+            "call": partial(page_queries.call, port, params, acts),
+            "timeline": partial(page_queries.timeline, port, params),
+            "tree": partial(page_queries.tree, port),
+        }
+        if what not in looks:
+            return await failed(UsageError(f'The page cannot ask for "{what}".'))
+        return await _answer(looks[what], acts)
 
     async def _hello(self, acts: bool) -> dict[str, Any]:
         return {
