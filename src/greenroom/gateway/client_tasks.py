@@ -585,15 +585,12 @@ class TaskStore:
         self._tasks[task.id] = self._of.setdefault(task.owner, {})[task.id] = task
         self._look_at = min(self._look_at, task.expires)
 
-    def of(self, owner: str) -> list[ClientTask]:
-        """The owner's tasks of this gateway."""
-        self._drop_overdue()
-        return list(self._of.get(owner, {}).values())
-
-    async def all_of(self, owner: str) -> list[ClientTask]:
+    async def of(self, owner: str) -> list[ClientTask]:
         """The owner's tasks of this gateway and of others."""
         others = await self._folder.others(owner) if self._folder is not None else ()
-        return [*self.of(owner), *(ClientTask.of_another(self, found) for found in others)]
+        self._drop_overdue()
+        own = self._of.get(owner, {}).values()
+        return [*own, *(ClientTask.of_another(self, found) for found in others)]
 
     def get(self, task_id: object, owner: str) -> ClientTask | None:
         """The task of this gateway. None: there is none, or it is somebody else's."""
@@ -907,10 +904,8 @@ class TaskHandler(msgspec.Struct, frozen=True, eq=False):
         task = self.store.get(task_id, self.owner)
         if task is not None:
             self._carry_out(job, task)
-        elif self.store.keeps:
-            job.run(partial(self._look_elsewhere, job, task_id))
         else:
-            raise RpcFault(rpc.INVALID_PARAMS, _UNKNOWN)
+            job.run(partial(self._look_elsewhere, job, task_id))
 
     async def _look_elsewhere(self, job: Job, task_id: object) -> None:
         self._carry_out(job, await self.find(task_id))
@@ -974,13 +969,10 @@ class TaskHandler(msgspec.Struct, frozen=True, eq=False):
         after = "" if cursor is None else cursor
         if not isinstance(after, str) or (after and _CURSOR.fullmatch(after) is None):
             raise no_cursor()
-        if self.store.keeps:
-            job.run(partial(self._list_all, job, after))
-        else:
-            job.answer(_page(self.store.of(self.owner), after))
+        job.run(partial(self._list_all, job, after))
 
     async def _list_all(self, job: Job, after: str) -> None:
-        job.answer(_page(await self.store.all_of(self.owner), after))
+        job.answer(_page(await self.store.of(self.owner), after))
 
 
 _CURSOR: Final = lazy_pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [\w-]{32}", re.ASCII)
