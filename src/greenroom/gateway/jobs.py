@@ -421,7 +421,14 @@ class AnswerSink:
 
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         try:
-            return raw_line(job.key, self.result_of(job, result, modern=modern))
+            result = job.to_tell(result)
+            if job.modern:
+                cached = _UNCACHED if job.method == "resources/read" else {}
+                result = rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._server_info}, cached)
+            else:
+                older = rpc.for_handshake(result) if modern else result
+                result = older_result(older, self.version, newer=modern, wrapped=job.wrapped_output)
+            return raw_line(job.key, result)
         except Exception as problem:
             return self._unsayable(job, problem)
 
@@ -436,15 +443,6 @@ class AnswerSink:
             return raw_line(job.key, result)
         except Exception as problem:
             return self._unsayable(job, problem)
-
-    def result_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
-        """A result as a server sent it, in the form for the client of this job."""
-        result = job.to_tell(result)
-        if job.modern:
-            cached = _UNCACHED if job.method == "resources/read" else {}
-            return rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._server_info}, cached)
-        older = rpc.for_handshake(result) if modern else result
-        return older_result(older, self.version, newer=modern, wrapped=job.wrapped_output)
 
     def result_to_keep(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         """A result as a server sent it, in the newest form, from which `line_again` makes any other."""

@@ -53,7 +53,6 @@ REQUEST_CANCELLED: Final = -32800
 CLOSE: Final = (b"connection", b"close")
 JSON: Final = (b"content-type", b"application/json")
 _RETRY: Final = (b"retry-after", b"5")
-_NO_SESSION: Final = "Not Found: Session not found. Open another one with initialize."
 # The HTTP status of an error that answers a request of 2026-07-28; of any other error it is 200.
 STATUS_OF_ERROR: Final = {
     rpc.PARSE_ERROR: 400,
@@ -92,7 +91,7 @@ class HttpRefusal(Exception):
 
 
 def no_session() -> HttpRefusal:
-    return HttpRefusal(404, _NO_SESSION)
+    return HttpRefusal(404, "Not Found: Session not found. Open another one with initialize.")
 
 
 def no_such_path() -> HttpRefusal:

@@ -236,7 +236,7 @@ class HttpSession:
             return True
         if kind is MessageKind.NOTIFICATION:
             return self._notify(reply.become_stream(), line)
-        reply.add(line)
+        reply.become_stream().put(line)
         return True
 
     def _send_answer(self, key: bytes, line: bytes) -> bool:

@@ -201,10 +201,6 @@ class PostReply:
             self._decide()
         return stream
 
-    def add(self, line: bytes) -> None:
-        """Add a message that comes before the answer."""
-        self.become_stream().put(line)
-
     def finish(self, line: bytes) -> None:
         """Add the answer."""
         if self.stream is not None:

@@ -250,8 +250,6 @@ def _meta(params: Mapping[str, Any]) -> dict[str, Any]:
 # qualified spelling names its server, so no other server can claim it. The memory is bounded: the oldest entries are
 # dropped first.
 
-_MOST: Final = LINKS
-_MOST_AT_ONCE: Final = LINKS_AT_ONCE
 _LONGEST: Final = 4096  # characters of a URI
 
 
@@ -303,7 +301,7 @@ class Links:
         if isinstance(uri, str) and 0 < len(uri) <= _LONGEST and unqualified(uri) is None:
             self._givers[uri] = server
             self._givers.move_to_end(uri)
-            if len(self._givers) > _MOST:
+            if len(self._givers) > LINKS:
                 self._givers.popitem(last=False)
 
     def giver(self, uri: str) -> str | None:
@@ -313,5 +311,5 @@ class Links:
 def uris_in(result: bytes) -> list[Any]:
     """The URIs that a result points to, as many as are remembered. A result of another shape has none."""
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-        return list(islice(_result.decode(result).uris(), _MOST_AT_ONCE))
+        return list(islice(_result.decode(result).uris(), LINKS_AT_ONCE))
     return []

@@ -126,7 +126,6 @@ def text_of(job: Job, key: str) -> str:
 # form; and more completions than the protocol allows. The SDKs raise on
 # these, and the answer is lost. All other results pass as the bytes they are.
 
-_MOST_VALUES: Final = COMPLETIONS
 _NULL: Final = msgspec.Raw(b"null")
 # How nearly every result of a tool shows that it has a list of blocks. Such a result passes.
 _LISTS: Final = tuple(b'"content":' + begin for begin in (b"[{", b"[]", b" [{", b" []"))
@@ -235,7 +234,7 @@ def _shortened(result: bytes) -> bytes:
     parts = _parts_of(result)
     completion: Any = None if parts is None else rpc.read_value(parts.get("completion"))
     values: Any = cast("dict[str, Any]", completion).get("values") if isinstance(completion, dict) else None
-    if parts is None or not isinstance(values, list) or len(cast("list[Any]", values)) <= _MOST_VALUES:
+    if parts is None or not isinstance(values, list) or len(cast("list[Any]", values)) <= COMPLETIONS:
         return result
-    first = cast("list[Any]", values)[:_MOST_VALUES]
+    first = cast("list[Any]", values)[:COMPLETIONS]
     return rpc.encode({**parts, "completion": {**completion, "values": first, "hasMore": True}})

@@ -271,13 +271,13 @@ class BesideClient:
     def __init__(
         self,
         beside: ChosenTools,
-        catalogue: RoomCatalogue | ProfileView | None = None,
-        frequent: Sequence[str] = (),
+        catalogue: RoomCatalogue,
+        frequent: Sequence[str],
     ) -> None:
-        """`catalogue`: what this client sees of the room, if it may differ from what the others see. `frequent`: the
-        names that are promoted before it asks for any; those that it cannot see are not listed."""
+        """`catalogue`: what this client sees of the room. `frequent`: the names that are promoted before it asks for
+        any; those that it cannot see are not listed."""
         self._beside = beside
-        self._catalogue = catalogue or beside.catalogue
+        self._catalogue = catalogue
         self._own: ChosenTools | None = (
             None  # what is chosen for it, once its own servers have listed something else
         )
