@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import click
-import msgspec
+from msgspec.structs import asdict
 
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import one_line
@@ -100,7 +100,7 @@ def verify_command(file: Path, expect: str | None, after: str | None, as_json: b
             f"{file} is not an audit file: no line of it is of one. Name the one of serve --audit."
         )
     if as_json:
-        show_json({"file": str(file), "whole": report.bad is None, **_details(report)}, VerifiedJson)
+        show_json(_verified(file, report))
     else:
         show("\n".join(map(one_line, _words(file, report))), {}, False)
     return OK if report.bad is None else FAILED
@@ -147,10 +147,11 @@ def _lines(file: Path) -> Iterator[bytes]:
             yield line
 
 
-def _details(report: audit.AuditReport) -> dict[str, Any]:
-    """The report with the names that JSON has."""
-    found = msgspec.to_builtins(report)
-    return {"".join((name[0], name.title().replace("_", "")[1:])): value for name, value in found.items()}
+def _verified(file: Path, report: audit.AuditReport) -> VerifiedJson:
+    found: dict[str, Any] = asdict(report)
+    if report.bad is not None:
+        found["bad"] = BadJson(**asdict(report.bad))
+    return VerifiedJson(file=str(file), whole=report.bad is None, **found)
 
 
 def _words(file: Path, report: audit.AuditReport) -> Iterator[str]:

@@ -135,8 +135,6 @@ def auth_command(
 def _definition(config: Config, server: str) -> ServerDefinition:
     """The expanded definition of a server that may have a login. Raises `UsageError`, `ConfigError`."""
     from ..actors.login.login_auth import may_log_in
-    from ..config.model import with_settings
-    from ..config.references import expand_definition, without_asked
 
     check_usable(config, server)
     found = config.servers[server]
@@ -150,7 +148,16 @@ def _definition(config: Config, server: str) -> ServerDefinition:
             f'Server "{server}" has another credential in its entry, or "auth": false. '
             'Remove that, or write "auth": "oauth".'
         )
-    return without_asked(expand_definition(with_settings(found, config.settings), os.environ).definition)
+    return _expanded(config, server)
+
+
+def _expanded(config: Config, server: str) -> ServerDefinition:
+    """The definition as its login needs it. Raises `ConfigError`."""
+    from ..config.model import with_settings
+    from ..config.references import expand_definition, without_asked
+
+    definition = with_settings(config.servers[server], config.settings)
+    return without_asked(expand_definition(definition, os.environ).definition)
 
 
 # ---- the list --------------------------------------------------------------------------------------------------------
@@ -164,15 +171,12 @@ def _list(config: Config, as_json: bool) -> int:
 def _row(config: Config, name: str) -> dict[str, Any] | None:
     from ..actors.login.login_auth import may_log_in, stored_login
     from ..actors.login.login_record import LoginFailed
-    from ..config.model import with_settings
-    from ..config.references import expand_definition, without_asked
     from ..protocol.errors import ConfigError
 
     if not may_log_in(config.servers[name]):
         return None
     try:
-        definition = with_settings(config.servers[name], config.settings)
-        login = stored_login(without_asked(expand_definition(definition, os.environ).definition))
+        login = stored_login(_expanded(config, name))
     except (ConfigError, LoginFailed) as error:
         return {"server": name, "state": "unreadable", "why": str(error)}
     return {"server": name, "state": "none"} if login is None else {"server": name, **_shown(login)}

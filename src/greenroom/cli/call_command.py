@@ -34,10 +34,9 @@ from .config_reading import only_asked_for, read_config
 from .interruption import run_to_end
 from .json_shapes import AnsweredJson, Object, Shape, SourceJson, says
 from .missing_servers import check_usable, say_if_none
-from .printing import say, say_at_terminal
+from .printing import say, say_at_terminal, show
 from .running_gateways import running_gateway, say_elsewhere
 from .shared_options import common_options, record_options, recording_in
-from .tables import show_lines
 from .text_wrapping import on_terminal
 from .tool_results import show_result
 from .typed_options import commands_typed
@@ -278,7 +277,12 @@ def reconnect_command(server: str | None, config_path: Path | None, pid: int | N
         return 1
     servers: list[Mapping[str, Any]] = gateway.ask("reconnect", server=server)["servers"]
     lines = [_reconnected(one) for one in servers] or ["No server was connected; nothing to do."]
-    show_lines(lines, {"servers": servers, "source": "gateway", "pid": gateway.pid}, as_json, ReconnectJson)
+    show(
+        "\n".join(lines),
+        {"servers": servers, "source": "gateway", "pid": gateway.pid},
+        as_json,
+        ReconnectJson,
+    )
     if not as_json:
         from .refresh_command import say_why
 

@@ -194,11 +194,11 @@ def cli(context: click.Context, version: bool, config_path: str | None, as_json:
     """
     command = context.invoked_subcommand
     if version:
-        from .tables import show_lines
+        from .printing import show
         from .version_report import in_words, runs_on
 
         said = runs_on()
-        show_lines(in_words(said), said, as_json)
+        show("\n".join(in_words(said)), said, as_json)
         context.exit()
     elif command is None:
         from .overview_command import show_overview

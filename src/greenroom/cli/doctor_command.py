@@ -27,9 +27,8 @@ from .config_reading import load_asked
 from .interruption import run_to_end
 from .json_shapes import AddressJson, Object, OriginJson, ServerJson, Shape, says
 from .missing_servers import no_such_server
-from .printing import say
+from .printing import say, show
 from .shared_options import common_options, names_in
-from .tables import show_lines
 from .typed_options import commands_typed
 
 if TYPE_CHECKING:
@@ -220,7 +219,7 @@ def doctor_command(
         lines = _of_required(found, required, setup.tools)
     else:
         lines = _lines(found, config, details["notSeenStarting"], starts=starts)
-    show_lines(lines, details, as_json, DoctorJson)
+    show("\n".join(lines), details, as_json, DoctorJson)
     return exit_code(found, Severity(least))
 
 
@@ -319,7 +318,7 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
         "sources": places,
         **source.origin,
     }
-    show_lines(_explained(found, server, findings, entry, places), details, as_json, ExplainedJson)
+    show("\n".join(_explained(found, server, findings, entry, places)), details, as_json, ExplainedJson)
 
 
 def _with_command(

@@ -57,9 +57,8 @@ from ..tape.what_if import (
 from .exit_codes import ENDED, FAILED, OK
 from .interruption import until_told
 from .json_shapes import Shape, says
-from .printing import say
+from .printing import say, show
 from .shared_options import names_in
-from .tables import show_lines
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -195,7 +194,7 @@ def explore_command(
     if found is None:
         return ENDED
     done = WhatIf(os.fspath(tape), found[0], found[1:], len(trials) - len(plan), runner.repeats)
-    show_lines(done.told(), done.as_json(), as_json, WhatIfsJson)
+    show("\n".join(done.told()), done.as_json(), as_json, WhatIfsJson)
     return OK if done.is_good else FAILED
 
 

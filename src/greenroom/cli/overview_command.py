@@ -18,9 +18,8 @@ from .answer_sources import GatewaySource, from_cache
 from .config_reading import load
 from .json_shapes import ElsewhereJson, Shape, says
 from .missing_servers import not_read, unread_here
-from .printing import from_home, say, say_error
+from .printing import from_home, say, say_error, show
 from .running_gateways import elsewhere_in_words
-from .tables import show_lines
 from .typed_options import commands_typed
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def show_overview(path: str | None, as_json: bool) -> None:
         clients=clients,
         next=list(_next(config, servers, clients, is_served=bool(gateways))),
     )
-    show_lines(_lines(config, details), details, as_json)
+    show("\n".join(_lines(config, details)), details, as_json)
 
 
 def _gateways(config: Config) -> list[control.Gateway]:

@@ -14,9 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ..protocol.safe_text import one_line, printable
-from .json_shapes import Shape
-from .printing import show
-from .text_wrapping import wrap
+from .text_wrapping import wrapped
 from .typed_options import commands_typed
 
 if TYPE_CHECKING:
@@ -123,14 +121,6 @@ def print_names(
             print_row(name, short, "dim" if heading else "")
 
 
-def show_lines(
-    lines: Iterable[str], details: Mapping[str, Any] | Shape, as_json: bool, *shapes: type[Shape]
-) -> None:
-    """The answer, as `show` prints it."""
-    show("\n".join(lines), details, as_json, *shapes)
-
-
 def prose(text: str, width: int) -> str:
     """The text with its lines wrapped by words. A command stays on one line."""
-    text = printable(commands_typed().filled(text))
-    return "\n".join(wrapped for line in text.split("\n") for wrapped in wrap(line, width) or [""])
+    return wrapped(printable(commands_typed().filled(text)), width)

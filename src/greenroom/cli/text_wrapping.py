@@ -31,8 +31,12 @@ def fitted(text: str, stream: IO[str] | None = None) -> str:
     text, where = printable(text), stream or sys.stdout
     if not on_terminal(where):
         return text
-    width = columns_of(where)
-    return "\n".join(wrapped for line in text.split("\n") for wrapped in wrap(line, width) or [""])
+    return wrapped(text, columns_of(where))
+
+
+def wrapped(text: str, width: int) -> str:
+    """The text in lines that fit, as `wrap` makes them."""
+    return "\n".join(piece for line in text.split("\n") for piece in wrap(line, width) or [""])
 
 
 def columns_of(stream: IO[str]) -> int:
