@@ -26,22 +26,20 @@ import itertools
 from collections.abc import Callable
 from typing import Any, Final, Literal, Self, cast
 
-import anyio
 from inspect_ai.solver import TaskState
 from inspect_ai.tool import ContentImage, ContentText, MCPServer, Tool, ToolDef, ToolError, ToolParams
 from inspect_ai.util import store
 
 from .. import Greenroom, ModelResult, Reach, Session, Target
-from ..errors import Busy, ServerLost
+from ..errors import ServerLost
 from .mcp_sdk import without_references
-from .shared import Tools, may_be_tried_again
+from .shared import Tools
 
 _KEY: Final = "greenroom_session"
 _NEW_PROCESS: Final = (
     "greenroom/newProcess"  # in the `_meta` of a session's first result from another process
 )
 _NUMBERS: Final = itertools.count(1)
-_PAUSE: Final = 1.0  # seconds before a call that was not sent is made again, if nobody says how long
 
 
 class SampleInvalid(Exception):
@@ -102,12 +100,7 @@ class RoomTools(MCPServer):
         return self._samples[name]
 
     async def _call(self, tools: Tools[ToolDef], tool: str, arguments: dict[str, Any]) -> Any:
-        told = await tools.call(tool, arguments)
-        for _ in range(self._retries):
-            if not may_be_tried_again(told):
-                break
-            await anyio.sleep(told.error.retry_in if isinstance(told.error, Busy) else _PAUSE)
-            told = await tools.call(tool, arguments)
+        told = await tools.call_with_retries(tool, arguments, self._retries)
         if self._is_lost(told):
             raise SampleInvalid(
                 told.text if told.is_error else f"The server of {tool} has begun anew: {_news(told)}"

@@ -33,6 +33,7 @@ from mcp.types import (
 )
 
 from .. import Target
+from .mcp_sdk import RoomSession
 from .shared import Progress, Room, Tools, said_besides
 
 _approved: ContextVar[str | None] = ContextVar("_approved", default=None)
@@ -60,7 +61,7 @@ class RoomServer(MCPServer):
             tool_meta_resolver=self._resolve_meta,
             **options,
         )
-        self._room = room
+        self._session = RoomSession(room)
         self._name = name
         self._resolver = tool_meta_resolver
         self._tools = Tools(room, Target.to_mcp, on_progress)
@@ -101,24 +102,16 @@ class RoomServer(MCPServer):
     # ---- prompts and resources --------------------------------------------------------------------------------------
 
     async def list_prompts(self) -> ListPromptsResult:
-        await self._room.catalogued()
-        prompts = [{**target.record, "name": target.name} for target in self._room.prompts()]
-        return ListPromptsResult.model_validate({"prompts": prompts})
+        return await self._session.list_prompts()
 
     async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None) -> GetPromptResult:
-        return (await self._room.get_prompt(name, arguments)).to_mcp()
+        return await self._session.get_prompt(name, arguments)
 
     async def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
-        """All of them, on one page."""
-        await self._room.catalogued()
-        places = [{**place.record, "uri": place.uri} for place in self._room.resources()]
-        return ListResourcesResult.model_validate({"resources": places})
+        return await self._session.list_resources()
 
     async def list_resource_templates(self, cursor: str | None = None) -> ListResourceTemplatesResult:
-        """All of them, on one page."""
-        await self._room.catalogued()
-        places = [{**place.record, "uriTemplate": place.uri} for place in self._room.templates()]
-        return ListResourceTemplatesResult.model_validate({"resourceTemplates": places})
+        return await self._session.list_resource_templates()
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
-        return (await self._room.read_resource(uri)).to_mcp()
+        return await self._session.read_resource(uri)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+import anyio
 import msgspec
 
 from .. import CallError, Greenroom, ModelResult, Reach, Session, Target, UsageError
 from ..errors import (
     ApprovalDenied,
     ApprovalNeeded,
+    Busy,
     NeedsAuth,
     RoomClosed,
     ServerDown,
@@ -26,6 +28,7 @@ from ..errors import (
 Room = Greenroom | Session
 Progress = Callable[[str, Mapping[str, Any]], None]  # the tool's name, and the params of the notification
 T = TypeVar("T")
+_PAUSE: Final = 1.0  # seconds before a call is made again, if nobody says how long
 
 
 class Tools(Generic[T]):
@@ -75,6 +78,18 @@ class Tools(Generic[T]):
             if told.images
             else told
         )
+
+    async def call_with_retries(
+        self, tool: str, arguments: Mapping[str, Any] | None, retries: int
+    ) -> ModelResult:
+        """`call`, and while it had no effect and another one may do better, again: at most so often."""
+        told = await self.call(tool, arguments)
+        for _ in range(retries):
+            if not may_be_tried_again(told):
+                break
+            await anyio.sleep(told.error.retry_in if isinstance(told.error, Busy) else _PAUSE)
+            told = await self.call(tool, arguments)
+        return told
 
     def need_approval(self, tool: str) -> bool:
         """Whether the framework has to ask its person about each call of this tool. An unknown one needs no question:

@@ -22,9 +22,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, cast
 
-import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ImageContent, TextContent
@@ -37,11 +36,9 @@ from verifiers.v1 import (  # pyright: ignore[reportMissingTypeStubs]
 )
 
 from .. import Greenroom, ModelResult, Reach, Target
-from ..errors import Busy, ServerLost
+from ..errors import ServerLost
 from .mcp_sdk import without_references
-from .shared import Tools, may_be_tried_again
-
-_PAUSE: Final = 1.0  # seconds before a call that was not sent is made again, if nobody says how long
+from .shared import Tools
 
 
 class RoomState(State):
@@ -75,12 +72,7 @@ class RoomToolset(Toolset[RoomConfig, RoomState]):
     def _function(self, target: Target) -> Any:
         async def call(**arguments: Any) -> Any:
             given = {name: each for name, each in arguments.items() if each is not None or name in needed}
-            told = await self._tools.call(target.name, given)
-            for _ in range(self.config.retries):
-                if not may_be_tried_again(told):
-                    break
-                await anyio.sleep(told.error.retry_in if isinstance(told.error, Busy) else _PAUSE)
-                told = await self._tools.call(target.name, given)
+            told = await self._tools.call_with_retries(target.name, given, self.config.retries)
             error = told.error
             if isinstance(error, ServerLost) and error.reach is Reach.SENT:
                 self.state.lost = told.text
