@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support.rows import for_each
 
-from greenroom.cli import client_files, file_edits, toml_edit
+from greenroom.cli import client_files, file_edits, json_edit, toml_edit
 from greenroom.cli.client_files import CLIENTS, meaning, surroundings
 from greenroom.cli.file_edits import CannotEdit
 from greenroom.cli.main import run
@@ -496,9 +496,9 @@ def test_every_client_has_a_place_on_every_system(home: Path, platform: str) -> 
 
 def test_removing_leaves_a_file_that_reads_as_before() -> None:
     text = '{"s": {\n  // one\n  "a": 1, // a\n  "b": {"x": [1, {}]}\n}}'
-    assert file_edits.remove(text, ("s", "b")) == '{"s": {\n  // one\n  "a": 1 // a\n}}'
-    assert file_edits.remove(text, ("s", "a")) == '{"s": {\n  // one\n   // a\n  "b": {"x": [1, {}]}\n}}'
-    assert file_edits.remove('{"s": {"a": 1, "b": 2}}', ("s", "a")) == '{"s": {"b": 2}}'
+    assert json_edit.remove(text, ("s", "b")) == '{"s": {\n  // one\n  "a": 1 // a\n}}'
+    assert json_edit.remove(text, ("s", "a")) == '{"s": {\n  // one\n   // a\n  "b": {"x": [1, {}]}\n}}'
+    assert json_edit.remove('{"s": {"a": 1, "b": 2}}', ("s", "a")) == '{"s": {"b": 2}}'
     table = "[a.b]\nx = 1\n\n# of c\n[c]\ny = 2\n[a.b.d]\nz = 3\n"
     assert toml_edit.remove(table, ("a", "b")) == "\n# of c\n[c]\ny = 2\n"
 

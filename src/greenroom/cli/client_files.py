@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, Final
@@ -27,8 +27,8 @@ from ..config.model import Config
 from ..config.references import expand_path
 from ..config.value_kinds import is_array, is_object
 from ..protocol.errors import GreenroomError
-from . import file_edits
-from .file_edits import CannotEdit, JsonToken, read
+from . import json_edit
+from .file_edits import CannotEdit, read
 
 # ---- The MCP clients whose configuration `greenroom init` can write --------------------------------------------------
 #
@@ -213,7 +213,7 @@ def meaning(path: Path, text: str) -> dict[str, Any]:
             ) from None
     if path.suffix == ".yaml":
         found = _yaml(path, text)
-    elif all(token.kind in ("space", "comment") for token in file_edits.tokens_of(text)):
+    elif all(token.kind in ("space", "comment") for token in json_edit.tokens_of(text)):
         return {}
     else:
         found = parse_json(text, str(path))
@@ -347,7 +347,7 @@ def _editor(path: Path) -> ModuleType:
 
         return yaml_edit
     if path.suffix != ".toml":
-        return file_edits
+        return json_edit
     from . import toml_edit
 
     return toml_edit
@@ -473,8 +473,6 @@ def _from_gemini(value: Any, environ: Mapping[str, str]) -> Any:
 # A client's file holds other people's keys to other people's servers. Keys, marks and the form stay; every value and
 # every comment is shown as `…`.
 
-_HIDDEN = "…"
-
 
 def diff(before: str, after: str, file: Path, *, ours: str = "") -> str:
     """A unified diff of the masked texts. `ours`: the name of the entry whose values are shown in `after`."""
@@ -484,44 +482,9 @@ def diff(before: str, after: str, file: Path, *, ours: str = "") -> str:
 
 
 def _masked(text: str, file: Path, ours: str) -> str:
-    text = text.removeprefix("\ufeff")
-    editor = _editor(file)
-    return "".join(_json(text, ours)) if editor is file_edits else editor.masked(text, ours, _like)
-
-
-def _json(text: str, ours: str) -> Iterator[str]:
-    tokens = file_edits.tokens_of(text)
-    depth, shown = 0, 0  # `shown`: the depth outside of which our entry ends; 0 when we are not in it
-    last_key = ""
-    for place, token in enumerate(tokens):
-        raw = text[token.start : token.end]
-        if token.kind == "mark":
-            if raw in "{[":
-                depth += 1
-                if not shown and ours and raw == "{" and last_key == ours:
-                    shown = depth
-            elif raw in "]}":
-                shown = 0 if shown == depth else shown
-                depth -= 1
-            yield raw
-        elif token.kind in ("string", "word"):
-            is_key = _next_mark(text, tokens, place) == ":"
-            last_key = raw.strip("\"'") if is_key else last_key
-            yield raw if is_key or shown or raw in ("true", "false", "null") else _like(raw)
-        else:
-            yield _comment(raw) if token.kind == "comment" else raw
-
-
-def _next_mark(text: str, tokens: list[JsonToken], place: int) -> str:
-    following = (each for each in tokens[place + 1 :] if each.kind not in ("space", "comment"))
-    token = next(following, None)
-    return text[token.start : token.end] if token is not None else ""
+    return _editor(file).masked(text.removeprefix("\ufeff"), ours, _like)
 
 
 def _like(raw: str) -> str:
     quote = raw[0] if raw[:1] in "\"'" else ""
-    return quote + _HIDDEN + "\n" * raw.count("\n") + quote
-
-
-def _comment(raw: str) -> str:
-    return f"{raw[:2]} {_HIDDEN}" + "\n" * raw.count("\n")
+    return quote + "…" + "\n" * raw.count("\n") + quote
