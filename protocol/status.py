@@ -204,6 +204,8 @@ def tries_in_words(retry_in: float | None, own_try: float | None) -> str:
     if own_try is None:
         return refuses
     again = next_try(own_try)
+    if left and own_try <= left + 1:  # the same moment
+        return f"refuses calls, {again}"
     return f"{refuses}, {again}" if refuses else f"{again}, or by a call"
 
 

@@ -581,6 +581,8 @@ LINES: list[tuple[dict[str, Any], str]] = [  # what a gateway says of the server
     ({"status": "down", "failure": "it said \x1b[2J", "down": "drained"}, "○ a down 1 drained; it said"),
     ({"status": "failed", "failure": "died", "retryIn": 4.2, "nextTry": 3597.0},
      "✗ a failed 1 refuses calls for 5 s, next try in 60 min; died"),
+    ({"status": "failed", "failure": "died", "retryIn": 4.2, "nextTry": 4.2},
+     "✗ a failed 1 refuses calls, next try in 4 s; died"),
     ({"status": "failed", "failure": "died", "nextTry": 8.6},
      "✗ a failed 1 next try in 9 s, or by a call; died"),
     ({"status": "lost", "failure": "died"}, "✗ a lost 1 a call starts it again; died"),

@@ -207,8 +207,8 @@ def test_status_and_explain_say_the_same_of_the_next_try(tmp_path: Path) -> None
         greenroom_in(tmp_path, "refresh", "one")
         status, why = (greenroom_in(tmp_path, *asked).stdout for asked in (("status",), ("explain", "one")))
         gateway.end()
-    shown = re.search(r"refuses calls for (\d+ min), next try in (\d+ min)", status)
-    told = re.search(r"refuses calls for (\d+ min) more .*by itself in (\d+ min)", why)
+    shown = re.search(r"refuses calls, next try in (\d+ min)", status)
+    told = re.search(r"refuses calls for (\d+ min) more .*; then it is tried again by itself", why)
     assert shown is not None
     assert told is not None
     assert shown.groups() == told.groups()
@@ -358,7 +358,7 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     assert [(row["name"], row["state"]) for row in gone] == [("gone", "failed")]
 
 
-def test_without_a_terminal_a_change_is_a_line_and_all_is_summed_up_each_ten_seconds(
+def test_without_a_terminal_a_change_is_a_line_and_all_is_summed_up_less_and_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said, now = list[str](), [100.0]
@@ -389,7 +389,13 @@ def test_without_a_terminal_a_change_is_a_line_and_all_is_summed_up_each_ten_sec
     now[0] += 0.1
     tell("installing for 11 s", "fetched 3", "b")
     tell("installing for 11 s", "fetched 4", "b")
-    assert heard() == ["1 of 2 done; a (installing for 11 s: fetched 3)"]
+    assert heard() == ["after 10 s: 1 of 2 done; a (installing for 11 s: fetched 3)"]
+    now[0] += 9.9
+    tell("installing for 20 s", "fetched 5", "b")
+    assert heard() == [], "twice as long after the last one"
+    now[0] += 0.1
+    tell("trying it again", None, "b")
+    assert heard() == ["after 20 s: 1 of 2 done; a (trying it again)"]
     tell("waiting 0 s for a slot", None, "b")
     assert heard() == ["a: waiting 0 s for a slot"]
     assert progress.tell([{"server": "a", "name": "a", "state": "known"}, {"name": "b", "state": "failed"}])

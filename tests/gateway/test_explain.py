@@ -205,9 +205,11 @@ def test_of_one_that_connects_for_how_long(row: dict[str, Any], entry: dict[str,
     ("entry", "thing"), [({}, "process"), ({"command": None, "url": "http://h/"}, "connection")]
 )
 def test_of_one_that_is_stopped_what_may_finish(entry: dict[str, Any], thing: str) -> None:
-    may = "It is being stopped: its calls in flight (4) may finish (drainTimeoutMs)."
+    may = "It is being stopped: 4 calls in flight may finish (drainTimeoutMs), then"
     found = said({**KNOWN, "state": State.DRAINING, "in_flight": 4}, entry)
-    assert found == [(f"{may} Then its {thing} is ended.", None), TOOLS]
+    assert found == [(f"{may} its {thing} is ended.", None), TOOLS]
+    found = said({**KNOWN, "state": State.DRAINING}, entry)
+    assert found == [(f"It is being stopped: its {thing} is ended.", None), TOOLS]
 
 
 @for_each(
@@ -258,6 +260,10 @@ def test_how_it_failed_and_when_it_is_tried_again() -> None:
     assert said({**row, "problems": ()}, {}) == [*trouble, NO_TOOLS]  # it has a step already
     itself = said({**row, "next_try": 300.0}, {})[1][0]
     assert itself.endswith("5 s more (restartBackoff, cooldownMs); it is tried again by itself in 5 min.")
+    waits = {**row, "waiting_for": Place.BREAKER.value, "next_try": 4.2}
+    (_, (refuses, _), *_) = said({**waits, "problems": ()}, {"lifecycle": Lifecycle.KEEP_ALIVE})
+    assert refuses.endswith("5 s more (restartBackoff, cooldownMs); then it is tried again by itself.")
+    assert len(said({**waits, "problems": ()}, {})) == 3, "one time is said once"
     alive = said(row, {"lifecycle": Lifecycle.KEEP_ALIVE})[1][0]
     assert alive.endswith("; then it is started again by itself (lifecycle: keep-alive).")
 
@@ -428,7 +434,8 @@ def test_what_has_happened_of_late_is_told_with_its_times_and_its_callers() -> N
     other = msgspec.structs.replace(failed(1.0, "of another"), address=Address("other"))
     stopped = msgspec.structs.replace(failed(2.0, ""), cause=Cause.IDLE_TIMEOUT)
     events: list[Event] = [
-        failed(300.0, "no answer"),
+        failed(300.0, "no answer within 2.9 s"),
+        failed(299.0, "no answer within 3 s"),
         failed(40.0, "exited"),
         called(30.0, "command-7"),
         called(20.0, "cli-1"),
@@ -437,8 +444,8 @@ def test_what_has_happened_of_late_is_told_with_its_times_and_its_callers() -> N
     past = past_of(NAME, events, now, TreeDeadline("idle eviction", 41.2))
     typed = "the command line (1 call, the last 30 s ago)"
     assert [one.what for one in past.told()] == [
-        "It failed 3 times in the last 10 min: 3 s, 40 s and 5 min ago.",
-        "Before, 5 min ago, it failed otherwise: no answer",
+        "It failed 4 times in the last 10 min: 3 s, 40 s, 5 min and 5 min ago.",
+        "Before, 5 min ago, it failed otherwise: no answer within 3 s",
         f"Called in the last 10 min by cli-1 (2 calls, the last 9 s ago), {typed}.",
     ]
     often = past_of(NAME, [failed(60.0 * ago, "exited") for ago in range(7, 0, -1)], now, None)

@@ -328,6 +328,8 @@ def _with_command(
     for one in reasons:
         yield one
         hint = _BY_HAND.get(row.get("failureKind") or "") if one.get("about") == "failure" else None
+        if row.get("failureKind") == FailureKind.SILENCE.value and "handshake" not in row["failure"]:
+            hint = None  # it is an MCP server
         if hint is not None and "command" in entry and not row["cached"] and row["state"] != "connected":
             words = [entry["command"], *entry.get("args", ())]
             as_typed = not any(sign in word for word in words for sign in _NOT_AS_TYPED)

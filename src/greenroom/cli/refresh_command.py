@@ -67,7 +67,7 @@ _NO_DIGITS: Final = str.maketrans(
 _NAMED: Final = 20  # servers of a line of progress, at most
 _SUMMARY: Final = 400  # characters
 _EXPLAINED: Final = 3  # servers that failed, for each of which it is said how to see why
-SAY_EVERY: Final = 10.0  # seconds between two summaries, where no terminal shows the progress
+SAY_AFTER: Final = 10.0  # seconds until the first summary, where no terminal shows the progress
 
 
 @click.command("refresh")
@@ -165,7 +165,7 @@ async def _in_own_room(
 class Progress:
     """What has been said of servers that are waited for. Each that is done is told at once, as `tell_done` does it. Of
     the others, a terminal has one line that is drawn again and again. Anywhere else there is a line for each server
-    that does something slow or cannot go on, and every ten seconds a summary."""
+    that does something slow or cannot go on, and a summary after ten seconds, after twenty, forty and so on."""
 
     def __init__(self, tell_done: Callable[[Mapping[str, Any]], None] | None = None) -> None:
         self._tell_done = tell_done
@@ -173,7 +173,8 @@ class Progress:
             str, str
         ] = {}  # the states that were told; one that has failed may still become known
         self._said: dict[str, str | None] = {}  # what each is doing, if that was said
-        self._summed_up = time.monotonic()
+        self._began = time.monotonic()
+        self._sums_up_after = SAY_AFTER
 
     def tell(self, rows: list[dict[str, Any]]) -> bool:
         """Print what has changed. Returns True when no server is left to wait for."""
@@ -190,9 +191,10 @@ class Progress:
         waiting = [row for row in rows if row["state"] == "waiting"]
         for row in waiting:
             self._tell(row)
-        if waiting and time.monotonic() >= self._summed_up + SAY_EVERY:
-            self._summed_up = time.monotonic()
-            say(_progress(rows, waiting, _SUMMARY, with_lines=True))
+        took = time.monotonic() - self._began
+        if waiting and took >= self._sums_up_after:
+            self._sums_up_after *= 2
+            say(f"after {took:.0f} s: {_progress(rows, waiting, _SUMMARY, with_lines=True)}")
         return not waiting
 
     def _draw(self, rows: list[dict[str, Any]]) -> bool:

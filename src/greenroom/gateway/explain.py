@@ -93,10 +93,10 @@ class Past:
             latest = f"; the last {_TIMES} times" if len(self.failures) > _TIMES else ""
             when = f"{', '.join(some)} and {last} ago"
             yield Explanation(f"It failed {times}{latest}: {when}.", about="history")
-        said = {self.failures[0][1]} if self.failures else set[str]()
+        said = {self.failures[0][1].translate(_NO_DIGITS)} if self.failures else set[str]()
         for ago, why in self.failures:
-            if why not in said and len(said) <= _OTHERS:
-                said.add(why)
+            if (reason := why.translate(_NO_DIGITS)) not in said and len(said) <= _OTHERS:
+                said.add(reason)
                 yield Explanation(f"Before, {about(ago)} ago, it failed otherwise: {why}", about="history")
         if self.callers:
             first = sorted(self.callers.items(), key=lambda each: each[1][1])[:_TIMES]
@@ -118,7 +118,7 @@ def past_of(server: str, events: Iterable[Event], now: float, next: TreeDeadline
     for event in events:
         if event.server != server:
             continue
-        if isinstance(event, Transition) and event.address.is_shared:
+        if isinstance(event, Transition) and event.address is not None and event.address.is_shared:
             since = now - event.at
         if isinstance(event, CallAccepted):
             name = event.client or "the program itself"
@@ -130,7 +130,14 @@ def past_of(server: str, events: Iterable[Event], now: float, next: TreeDeadline
 
 
 _FAILURES: Final = (Cause.CONNECT_FAILED, Cause.LOST)
-_PLACES: Final = frozenset(place.value for place in Place)
+_NO_DIGITS: Final = str.maketrans("", "", "0123456789.")  # how long it took is no other reason
+_PLACES: Final = (
+    Place.SLOT,
+    Place.PERMIT,
+    Place.TURN,
+    Place.INSTALL_TURN,
+    Place.BREAKER,
+)  # where a start waits
 _FAILED: Final = ("failed", "lost")  # states that say when
 
 
@@ -200,8 +207,9 @@ class _Subject:
             case State.CONNECTING:
                 yield self._connecting()
             case State.DRAINING:
-                may = f"its calls in flight ({self.row.in_flight}) may finish (drainTimeoutMs)"
-                yield Explanation(f"It is being stopped: {may}. Then its {self.thing} is ended.")
+                calls = counted(self.row.in_flight, "call")
+                first = f"{calls} in flight may finish (drainTimeoutMs), then " if self.row.in_flight else ""
+                yield Explanation(f"It is being stopped: {first}its {self.thing} is ended.")
             case State.IDLE | State.CLOSED if not self._waits:
                 yield self._idle()
             case State.IDLE | State.CLOSED:  # what it waits for is said
@@ -209,7 +217,7 @@ class _Subject:
 
     @property
     def _waits(self) -> bool:
-        return self.row.waiting_for in _PLACES
+        return self.row.waiting_for in {place.value for place in _PLACES}
 
     def _connecting(self) -> Explanation:
         row = self.row
@@ -317,7 +325,7 @@ class _Subject:
                 most = settings.install_turns
                 what = f"Its first start waits for its turn: {most} may install at a time (installTurns)."
                 yield Explanation(f"{what}{since}")
-            case Place.BREAKER.value:
+            case Place.BREAKER.value if row.retry_in is None:  # else that says it
                 yield Explanation(f"A start waits until its circuit breaker lets it pass.{since}")
             case _:  # for nothing, or for its install, which is said above
                 pass
@@ -364,9 +372,12 @@ class _Subject:
         """That its circuit breaker is open, and what comes then."""
         left, itself = math.ceil(self.row.retry_in or 0.0), self.row.next_try
         refuses = f"Its circuit breaker refuses calls for {about(left)} more (restartBackoff, cooldownMs)"
-        then = f"; it is tried again by itself in {about(itself)}" if itself is not None else ""
-        if not then and self.failed_last:
-            then = f"; then {self.follows}"
+        if self._waits or (itself is not None and itself <= left + 1):
+            then = "; then it is tried again by itself"
+        elif itself is not None:
+            then = f"; it is tried again by itself in {about(itself)}"
+        else:
+            then = f"; then {self.follows}" if self.failed_last else ""
         retry = f"when the cause is mended, do not wait: {self.commands.live('refresh', self.name)}"
         return Explanation(f"{refuses}{then}.", None if self.needs_program else retry, "calls")
 
