@@ -23,6 +23,7 @@ from greenroom import Greenroom
 from greenroom.cluster.cluster_host import ClusterHost, HostAbout
 from greenroom.cluster.directory import LocalDirectory
 from greenroom.cluster.front import ClusterRoom
+from greenroom.cluster.leases import LeaseTimes
 from greenroom.errors import ApprovalDenied, CallError, ServerDown
 from greenroom.testing.servers import whole
 
@@ -33,7 +34,7 @@ SERVER: dict[str, Any] = {"command": sys.executable, "args": ["-S", whole.__file
 @asynccontextmanager
 async def front(config: dict[str, Any], *hosts: str, **options: Any) -> AsyncGenerator[ClusterRoom]:
     """A front of a cluster with these hosts."""
-    directory = LocalDirectory()
+    directory = LocalDirectory(LeaseTimes(renew_every=0.2))  # and a front looks twice as often
     async with anyio.create_task_group() as tasks:
         for name in hosts or ("a",):
             host = ClusterHost(HostAbout(name), directory, token=TOKEN, cache_path=":memory:")

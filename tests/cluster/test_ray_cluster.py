@@ -163,7 +163,7 @@ async def test_a_front_whose_directory_is_dead_says_so_when_it_is_entered(
     ray: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEAD", "1")
-    monkeypatch.setattr("greenroom.cluster.front._AGAIN", 0.0)
+    monkeypatch.setattr(RayDirectory, "look_every", 0.0)
     with pytest.raises(
         UsageError, match=r"at head:1 cannot be used: .*head is dead\. .*ray status --address"
     ):

@@ -37,6 +37,8 @@ class DirectorySilent(GreenroomError):
 class Directory(ABC):
     """What a `Register` can be asked, from anywhere. Each verb is bounded in time, and raises `DirectorySilent`."""
 
+    look_every: float = 1.0  # seconds between two looks of a front at what is there
+
     @abstractmethod
     async def ask(self, verb: str, *args: Any) -> Any:
         """What the register answers to this verb, which is the name of its method."""
@@ -95,7 +97,9 @@ class LocalDirectory(Directory):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._now = clock
-        self.register: Register = Register(number, times or LeaseTimes(), clock())
+        times = times or LeaseTimes()
+        self.look_every = times.renew_every / 2
+        self.register: Register = Register(number, times, clock())
         self.is_silent = False
 
     async def ask(self, verb: str, *args: Any) -> Any:

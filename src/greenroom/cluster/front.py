@@ -46,8 +46,7 @@ from .placement import HostInfo, owner
 
 __all__ = ["ClusterRoom", "HostInfo"]
 
-_TRIES: Final = 20  # to reach a directory when a front begins
-_AGAIN: Final = 0.5  # seconds between two of them
+_TRIES: Final = 10  # to reach a directory when a front begins
 _LIMITS_EVERY: Final = 1.0  # seconds between two reports of what limits have let pass
 _GREETED_WITHIN: Final = 5.0  # seconds; a host that is asked has just said that it is ready
 
@@ -153,7 +152,7 @@ class ClusterRoom(Greenroom):
             except DirectorySilent:
                 if not left:
                     raise
-                await anyio.sleep(_AGAIN)
+                await anyio.sleep(directory.look_every)
 
     async def _share_limits(self) -> None:
         """Tell the other fronts what limits have let pass here, and hear it of them. Runs until cancelled."""

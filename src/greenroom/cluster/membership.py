@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import httpx2
 
 OPEN: Final = "/cluster/open"
-_LOOK_EVERY: Final = 1.0  # seconds
 _LASTS: Final = 3  # looks in vain, until it is said why there is no host
 _NOTHING: Final = 0  # the status of no answer
 _AGAIN: Final = 0.1  # seconds until a host is asked again that refused
@@ -94,7 +93,7 @@ class Membership:
                 await self.refresh()
                 if self.followed is not None:
                     await self.followed(self.view.config_version)
-                await anyio.sleep(_LOOK_EVERY)
+                await anyio.sleep(self.directory.look_every)
         finally:
             with anyio.CancelScope(shield=True):
                 await self.close()
@@ -113,7 +112,7 @@ class Membership:
 
     async def changed(self) -> None:
         """Wait until more is known than now, or some time has passed."""
-        async with at_most(_LOOK_EVERY):
+        async with at_most(self.directory.look_every):
             await self._changed.wait()
 
     def life_of(self, host: HostInfo) -> HostInfo | None:
@@ -154,7 +153,7 @@ class Membership:
                     note(text)
                 await self.look_again()
                 continue
-            await anyio.sleep(min(float(said.body.get("seconds", _AGAIN)), _LOOK_EVERY))
+            await anyio.sleep(min(float(said.body.get("seconds", _AGAIN)), self.directory.look_every))
             await self.refresh()
 
     async def _open(self, host: HostInfo, address: Address) -> HostReply:
