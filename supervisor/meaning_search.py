@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 NAME: Final = "finding by meaning"
 LINE: Final = 64 << 20  # bytes
 # Seconds after the room has opened, and after a change: others come first, and more changes.
-_SOON: Final = 0.5
+SOON: Final = 0.5
 _WITHIN: Final = 0.25  # seconds that a query waits
-_ANSWERS_WITHIN: Final = 60.0  # seconds, also while it loads the model
+ANSWERS_WITHIN: Final = 60.0  # seconds, also while it loads the model
 _GRACE: Final = 0.5  # seconds in which the child keeps what it has made, and ends
 _AT_ONCE: Final = 200  # texts
 _JUNK, _SILENT = "answered what cannot be read", "does not answer"
@@ -86,7 +86,7 @@ class MeaningSearch:
     async def run(self) -> None:
         """Keep the child, and tell it what there is to find. Until `end`, or until something is missing."""
         with self._scope:
-            await anyio.sleep(_SOON)
+            await anyio.sleep(SOON)
             part = OptionalPart(NAME, self._tell, "Tools are found by their words alone.")
             await part.keep(partial(self._run_child, part))
 
@@ -144,7 +144,7 @@ class MeaningSearch:
                     number = len(child.keys) - len(some)
                     await child.tell("learn", {"first": number, "texts": [text for _, text in some]})
                 await self._news.wait()
-                await anyio.sleep(_SOON)
+                await anyio.sleep(SOON)
 
 
 def _new_in(index: Index, known: Collection[bytes]) -> list[tuple[bytes, str]]:
@@ -199,7 +199,7 @@ class _MeaningProcess(AskOnlyHooks):
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Have the child do something within its time, without an answer. Raises as `ask` does."""
-        async with at_most(_ANSWERS_WITHIN) as scope:
+        async with at_most(ANSWERS_WITHIN) as scope:
             await self.ask(method, params)
         if scope.cancelled_caught:
             raise self._ended(_SILENT)
@@ -216,7 +216,7 @@ class _MeaningProcess(AskOnlyHooks):
         now, heard = anyio.current_time(), self.connection.peer.last_heard
         if self._late_since is None or heard >= self._late_since:
             self._late_since = now
-        elif now - self._late_since >= _ANSWERS_WITHIN:
+        elif now - self._late_since >= ANSWERS_WITHIN:
             self._ended(_SILENT)
 
     def _ended(self, why: str) -> ConnectFailed:

@@ -26,7 +26,7 @@ TOOLS = (tool("alpha", "Search files."), tool("beta", "Delete a file."))
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenroom.supervisor.meaning_search._SOON", 0.01)
+    monkeypatch.setattr("greenroom.supervisor.meaning_search.SOON", 0.01)
     monkeypatch.setattr("greenroom.actors.workers.FIRST_PAUSE", 0.01)
 
 
@@ -210,7 +210,7 @@ async def test_whatever_the_child_does_words_find_and_it_is_started_again(
     starts = tmp_path / "starts"  # one may have ended before anybody can look at it
     starts.touch()
     begins = f"open({str(starts)!r}, 'a').write('x')\n"
-    monkeypatch.setattr("greenroom.supervisor.meaning_search._ANSWERS_WITHIN", 0.5)
+    monkeypatch.setattr("greenroom.supervisor.meaning_search.ANSWERS_WITHIN", 0.5)
     program = (sys.executable, "-S", "-c", begins + ANSWERS % (fails_at, does))
     monkeypatch.setattr("greenroom.supervisor.meaning_search.command", lambda: program)
     async with a_room("any") as room:

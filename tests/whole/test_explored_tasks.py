@@ -248,7 +248,7 @@ async def a_task_of_a_client(kind: Kind, fate: tuple[str, float]) -> None:
             that it was made for, which may have left before it read of it: then this one has read it."""
             while not made and not gone.is_set():
                 await anyio.sleep(0.01)
-            named = task_in(made[0]) if made else next(iter(gateway.clients.task_store._tasks), None)
+            named = task_in(made[0]) if made else next(iter(gateway.clients.task_store.tasks), None)
             if (task := named if made or kind.modern else None) is not None:
                 async with gateway.person(modern=kind.modern) as late:
                     await (end_of if kind.modern else result_of)(late, task)
@@ -259,11 +259,11 @@ async def a_task_of_a_client(kind: Kind, fate: tuple[str, float]) -> None:
         if kind.of_server:
             server.check(lives=what not in ("crash", "close"))
         kept = gateway.clients.task_store
-        for task in kept._tasks.values():
+        for task in kept.tasks.values():
             assert task.status.is_final
             assert not task.hearers
-            assert not task._asked
-        assert kept._bytes == sum(task.size for task in kept._tasks.values())
+            assert task.asked_bytes == 0
+        assert kept.held_bytes == sum(task.size for task in kept.tasks.values())
         assert len(gateway.clients) == 0
         tasks.cancel_scope.cancel()
 

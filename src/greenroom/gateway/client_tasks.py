@@ -479,14 +479,14 @@ class TaskStore:
     def __init__(self, folder: TaskFolder | None = None) -> None:
         self._unopened = folder
         self._folder: TaskFolder | None = None  # once it is open
-        self._tasks: dict[str, ClientTask] = {}
+        self.tasks: dict[str, ClientTask] = {}  # by their ids
         self._of: dict[str, dict[str, ClientTask]] = {}  # the same by their owners, the oldest first
-        self._bytes = 0
+        self.held_bytes: int = 0  # of all of them
         self._look_at: float = math.inf  # when the first of them is overdue, or earlier
         self._ends: float | None = None  # when the gateway ends at the latest, if it does
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self.tasks)
 
     # ---- when the gateway ends --------------------------------------------------------------------------------------
 
@@ -494,13 +494,13 @@ class TaskStore:
         """The gateway ends, in so many seconds at the latest. Tell the clients of all tasks that run. Idempotent."""
         if self._ends is None:
             self._ends = anyio.current_time() + seconds
-            for task in [task for task in self._tasks.values() if not task.status.is_final]:
+            for task in [task for task in self.tasks.values() if not task.status.is_final]:
                 task.announce()
 
     def view(self) -> list[dict[str, Any]]:
         """The tasks that are kept here, for people, the oldest first. Only the beginning of an id is told: whoever has
         the whole may ask for the result."""
-        return [task.view() for task in self._tasks.values()]
+        return [task.view() for task in self.tasks.values()]
 
     def outlook(self, task: ClientTask) -> tuple[str, int]:
         """The message of its status, and the milliseconds until it should be looked at again."""
@@ -530,10 +530,10 @@ class TaskStore:
         folder = self._folder
         assert folder is not None
         while True:
-            await anyio.sleep(_TIDIED)
             self._drop_overdue()
             await self.kept()
             await folder.sweep()
+            await anyio.sleep(_TIDIED)
 
     def close(self) -> None:
         """The gateway ends: what it has written is for the others. Idempotent."""
@@ -543,7 +543,7 @@ class TaskStore:
 
     def keep(self, task: ClientTask, status: Status, result: bytes = b"") -> None:
         """Note what the file of this task shall say; see `TaskFolder`."""
-        if self._folder is not None and task.id in self._tasks:
+        if self._folder is not None and task.id in self.tasks:
             self._folder.put(task.record(status, len(result)), result)
 
     async def kept(self) -> None:
@@ -559,7 +559,7 @@ class TaskStore:
         own = self._of.get(owner, {})
         if len(own) >= TASKS_OF_ONE:
             self._make_room([own])
-        elif len(self._tasks) >= TASKS:
+        elif len(self.tasks) >= TASKS:
             larger = [each for each in self._of.values() if each is not own and len(each) > len(own)]
             self._make_room([*sorted(larger, key=len, reverse=True), own])
         least, usual, most = _TTL
@@ -582,7 +582,7 @@ class TaskStore:
         raise RpcFault(rpc.OVERLOADED, text)
 
     def _add(self, task: ClientTask) -> None:
-        self._tasks[task.id] = self._of.setdefault(task.owner, {})[task.id] = task
+        self.tasks[task.id] = self._of.setdefault(task.owner, {})[task.id] = task
         self._look_at = min(self._look_at, task.expires)
 
     async def of(self, owner: str) -> list[ClientTask]:
@@ -595,7 +595,7 @@ class TaskStore:
     def get(self, task_id: object, owner: str) -> ClientTask | None:
         """The task of this gateway. None: there is none, or it is somebody else's."""
         self._drop_overdue()
-        task = self._tasks.get(task_id) if isinstance(task_id, str) else None
+        task = self.tasks.get(task_id) if isinstance(task_id, str) else None
         return task if task is not None and task.owner == owner else None
 
     async def find(self, task_id: object, owner: str) -> ClientTask:
@@ -615,7 +615,7 @@ class TaskStore:
     def has_room_for(self, task: ClientTask, size: int) -> bool:
         """Whether so many bytes more can be kept. The oldest results of the owner that has the most make room for it,
         which may be its own; if that would not do, none."""
-        missing = self._bytes + size - TASK_BYTES
+        missing = self.held_bytes + size - TASK_BYTES
         if missing <= 0:
             return True
         held = {owner: sum(each.size for each in tasks.values()) for owner, tasks in self._of.items()}
@@ -645,23 +645,23 @@ class TaskStore:
 
     def resized(self, task: ClientTask, more: int) -> None:
         """So many bytes more, or fewer, are kept of what a task asks."""
-        if task.id in self._tasks:
-            self._bytes += more
+        if task.id in self.tasks:
+            self.held_bytes += more
 
     def ended(self, task: ClientTask) -> None:
         """A task has ended: its result counts from now on."""
-        if task.id in self._tasks:
-            self._bytes += task.size
+        if task.id in self.tasks:
+            self.held_bytes += task.size
 
     def drop(self, task: ClientTask) -> None:
         """Keep it no longer. If it runs, it is cancelled. Idempotent."""
-        if task.id not in self._tasks:
+        if task.id not in self.tasks:
             return
         own = self._of[task.owner]
-        del self._tasks[task.id], own[task.id]
+        del self.tasks[task.id], own[task.id]
         if not own:
             del self._of[task.owner]
-        self._bytes -= task.size
+        self.held_bytes -= task.size
         task.cancel()
         if self._folder is not None:
             self._folder.remove(task.owner, task.id)
@@ -670,9 +670,9 @@ class TaskStore:
         now = anyio.current_time()
         if now < self._look_at:
             return
-        for task in [task for task in self._tasks.values() if task.expires <= now]:
+        for task in [task for task in self.tasks.values() if task.expires <= now]:
             self.drop(task)
-        self._look_at = min((task.expires for task in self._tasks.values()), default=math.inf)
+        self._look_at = min((task.expires for task in self.tasks.values()), default=math.inf)
 
 
 class TaskStream:
