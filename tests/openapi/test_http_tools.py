@@ -47,7 +47,7 @@ def test_parameters_one_by_one_as_the_adapter_has_them() -> None:
         },
         headers={"X-Team": "a"},
     )
-    assert found.tool() == {
+    assert found.listed()[0] == {
         "name": "t",
         "description": "Write a note",
         "inputSchema": {
@@ -97,7 +97,7 @@ def test_one_schema_whose_properties_go_where_they_belong() -> None:
     request = build_request(changed, {"id": 1, "q": "a"}, "http://h")
     assert (request.url, request.body) == ("http://h/x/1", b'{"q":"a"}')
     for each in (listed, changed):
-        said = each.input_schema()
+        said = each.listed()[0]["inputSchema"]
         assert said["properties"]["of"] == {"$ref": "#/$defs/D"}
         assert said["$defs"] == {"D": {"type": "array"}}
         assert sorted(said["required"]) == ["id", "q"]
@@ -114,7 +114,7 @@ def test_a_form_and_a_body_as_one_argument() -> None:
     assert build_request(form, {"a": "1 2", "b": {"c": 3}}, "http://h").body == b"a=1%202&b%5Bc%5D=3"
     whole = tool(method="POST", path="/f", body={"mediaType": "text/plain", "required": True})
     assert build_request(whole, {"body": "hello"}, "http://h").body == b"hello"
-    assert whole.input_schema()["required"] == ["body"]
+    assert whole.listed()[0]["inputSchema"]["required"] == ["body"]
 
 
 def test_what_an_answer_is_may_be_declared() -> None:
@@ -178,7 +178,7 @@ def test_whatever_is_declared_is_a_tool_or_a_problem(said: dict[str, Any]) -> No
     found, problems = read_tools({"t": said}, WHERE)
     assert bool(found) != bool(problems)
     for each in found.values():
-        Draft202012Validator.check_schema(each.input_schema())
+        Draft202012Validator.check_schema(each.listed()[0]["inputSchema"])
 
 
 @for_each("said", [{"a": 1}, [1, 2], "text", 0, False])
@@ -187,7 +187,7 @@ def test_the_argument_body_is_the_body_itself(said: Any) -> None:
     one = tool(method="post", path="/a", params={"body": {"in": "body", "required": True, "schema": {}}})
     request = build_request(one, {"body": said}, "https://h")
     assert json.loads(request.body or b"") == said
-    assert one.tool()["inputSchema"]["required"] == ["body"]
+    assert one.listed()[0]["inputSchema"]["required"] == ["body"]
     with pytest.raises(ArgumentError, match="needs the argument"):
         build_request(one, {}, "https://h")
     member = tool(method="post", path="/a", params={"it": {"in": "body", "name": "body", "schema": {}}})

@@ -363,7 +363,7 @@ def test_names_that_clash_are_told_apart() -> None:
     request = sent("clash", id__path="p", id__query="q", id=3)
     assert request.url == f"{BASE}/clash/p?id=q"
     assert request.body == b'{"id":3}'
-    assert [*TOOLS["clash"].input_schema()["properties"]] == ["id__path", "id__query", "id"]
+    assert [*TOOLS["clash"].listed()[0]["inputSchema"]["properties"]] == ["id__path", "id__query", "id"]
 
 
 def test_names_that_models_cannot_take_are_given_otherwise_and_sent_as_they_are() -> None:

@@ -40,7 +40,9 @@ def operation(
 
 def written(schema: Any, **schemas: Any) -> dict[str, Any]:
     """What the schema becomes, as one property of a body; and its definitions."""
-    found = operation(schemas, send={"type": "object", "properties": {"v": schema}}).input_schema()
+    found = operation(schemas, send={"type": "object", "properties": {"v": schema}}).listed()[0][
+        "inputSchema"
+    ]
     Draft202012Validator.check_schema(found)
     return {"v": found["properties"]["v"], **({"$defs": found["$defs"]} if "$defs" in found else {})}
 
@@ -108,7 +110,7 @@ def test_a_chain_of_references_longer_than_python_recurses() -> None:
         for number in range(1_100)
     }
     tool = operation({**schemas, "S1100": {"type": "string"}}, send={"$ref": "#/components/schemas/S0"})
-    assert tool.input_schema()["$defs"]["S1100"] == {"type": "string"}
+    assert tool.listed()[0]["inputSchema"]["$defs"]["S1100"] == {"type": "string"}
 
 
 def test_definitions_of_one_name_are_told_apart_and_odd_names_are_valid() -> None:
@@ -150,7 +152,7 @@ def test_a_broken_reference_costs_a_part_of_the_schema_and_is_noted(reference: s
     found = operation(
         {}, send={"type": "object", "properties": {"v": {"$ref": reference, "description": "d"}}}
     )
-    assert found.input_schema()["properties"]["v"] == {"description": "d"}
+    assert found.listed()[0]["inputSchema"]["properties"]["v"] == {"description": "d"}
     assert found.notes == [f"Part of its schema is not described: the reference {why}."]
 
 
@@ -184,9 +186,9 @@ def test_what_is_too_large_or_too_deep_is_not_described_further(schema: Any) -> 
     tool = operation(
         {}, send={"type": "object", "properties": {"v": schema, "w": {"type": "string"}}}, answer=schema
     )
-    assert tool.input_schema()["properties"]["w"] == {"type": "string"}
+    assert tool.listed()[0]["inputSchema"]["properties"]["w"] == {"type": "string"}
     assert tool.notes == [TOO_LARGE]
-    listed = tool.tool(with_output=True)
+    listed = tool.listed(with_output=True)[0]
     said = json.dumps(listed)
     assert len(said) < 2 * MOST
     assert said.count("{") + said.count("[") < ITEM_PARTS
@@ -228,14 +230,14 @@ def of_everybody(size: int) -> tuple[Operation, Counted]:
         "responses": {"200": {"content": content}},
     }
     root: dict[str, Any] = {"paths": {"/x": {"post": said}}, "components": {"schemas": schemas}}
-    return read_root(root, "3.0.3", "", "t.json").operations["op"], schemas
+    return read_root(root, "3.0.3", "t.json").operations["op"], schemas
 
 
 def test_a_schema_costs_what_it_says_and_not_what_the_document_has() -> None:
     looks = set[int]()
     for size in (2_000, 20_000):
         tool, schemas = of_everybody(size)
-        assert len(json.dumps(tool.input_schema())) < 1.2 * MOST
+        assert len(json.dumps(tool.listed()[0]["inputSchema"])) < 1.2 * MOST
         answer = tool.output_schema()
         assert len(json.dumps(answer)) < 0.4 * MOST
         assert tool.notes == [TOO_LARGE]
@@ -246,7 +248,7 @@ def test_a_schema_costs_what_it_says_and_not_what_the_document_has() -> None:
 
 def test_what_is_nearest_is_told_first_and_what_is_cut_says_so() -> None:
     tool, _ = of_everybody(2_000)
-    found = tool.input_schema(4_000)
+    found = tool.listed(most=4_000)[0]["inputSchema"]
     assert found["properties"]["body"]["items"] == {"$ref": "#/$defs/S1"}
     assert found["$defs"]["S1"]["allOf"][0] == {"$ref": "#/$defs/S2"}
     assert {"description": "Not shown: too large"} in found["$defs"].values()
@@ -272,7 +274,7 @@ def test_an_object_whose_names_are_known_is_arguments(schema: Any, arguments: st
         "properties": {"a": {}, "b": {"type": "string"}, "r": {"readOnly": True}},
         "required": ["a", "r"],
     }
-    found = operation({"A": a}, send=schema).input_schema()
+    found = operation({"A": a}, send=schema).listed()[0]["inputSchema"]
     assert "".join(found["properties"]) == arguments
     assert "".join(sorted(found.get("required", []))) == required
     assert found["additionalProperties"] is False
@@ -295,7 +297,7 @@ def test_an_object_whose_names_are_known_is_arguments(schema: Any, arguments: st
 )
 def test_any_other_body_is_one_argument(schema: Any) -> None:
     loop = {"allOf": [{"$ref": "#/components/schemas/Self"}]}
-    found = operation({"Self": loop}, send=schema).input_schema()
+    found = operation({"Self": loop}, send=schema).listed()[0]["inputSchema"]
     assert [*found["properties"]] == ["body"]
     assert found["required"] == ["body"]
     Draft202012Validator.check_schema(found)
@@ -308,7 +310,11 @@ def test_a_body_that_has_nothing_is_no_argument() -> None:
     }
     document = {"openapi": "3.0.0", "paths": {"/x": {"get": {"requestBody": empty}}}}
     found = read_document(json.dumps(document).encode(), "t.json").operations["get_x"]
-    assert found.input_schema() == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert found.listed()[0]["inputSchema"] == {
+        "type": "object",
+        "properties": {},
+        "additionalProperties": False,
+    }
     assert build_request(found, {}, "http://h").body is None
 
 
@@ -369,7 +375,7 @@ def test_other_patterns_stay(pattern: str) -> None:
 
 def test_properties_of_one_name_in_many_parts_stay_flat() -> None:
     parts = [{"properties": {"a": {"minLength": number}}} for number in range(200)]
-    found = operation({}, send={"allOf": parts}).input_schema()
+    found = operation({}, send={"allOf": parts}).listed()[0]["inputSchema"]
     assert len(found["properties"]["a"]["allOf"]) == 200
 
 
@@ -404,7 +410,7 @@ def test_whatever_a_document_says_the_schemas_are_valid(one: Any, other: Any) ->
         answer=one,
         parameters=parameters,
     )
-    for schema in (tool.input_schema(), tool.output_schema() or {}):
+    for schema in (tool.listed()[0]["inputSchema"], tool.output_schema() or {}):
         Draft202012Validator.check_schema(schema)
         json.dumps(schema)
 
@@ -448,6 +454,6 @@ def test_a_shortened_schema_refuses_nothing_that_the_whole_one_takes(
     tool = operation(
         {"A": a, "B": {"type": "string"}}, parameters=[{"name": "v", "in": "query", "schema": one}]
     )
-    whole, short = tool.input_schema(), tool.input_schema(most)
+    whole, short = tool.listed()[0]["inputSchema"], tool.listed(most=most)[0]["inputSchema"]
     if Draft202012Validator(whole).is_valid({"v": value}):
         assert Draft202012Validator(short).is_valid({"v": value})

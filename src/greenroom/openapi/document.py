@@ -13,7 +13,6 @@ its own, in characters or items. Whoever has given up waiting ends the reading b
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from itertools import islice
@@ -99,9 +98,6 @@ class ApiDocument:
 
     title: str
     version: str  # of the API
-    description: str = attrs.field(repr=False)
-    dialect: str  # 2.0, 3.0.3, 3.1.0, …
-    hash: str  # sha256 of the bytes, in hex
     servers: tuple[str, ...]  # the URLs it declares, variables filled in with their defaults; may be relative
     security_schemes: Mapping[str, SecurityScheme] = attrs.field(repr=False)
     operations: Mapping[str, Operation] = attrs.field(
@@ -130,18 +126,17 @@ def read_document(
     root = _decoded(data, where, checkpoint)
     dialect = _dialect(root, where)
     checkpoint()
-    return read_root(root, dialect, hashlib.sha256(data).hexdigest(), where, given, checkpoint)
+    return read_root(root, dialect, where, given, checkpoint)
 
 
 def read_root(
     root: Raw,
     dialect: str,
-    hash: str,
     where: str,
     given: ConfiguredNames = NOTHING,
     checkpoint: Callable[[], object] = lambda: None,
 ) -> ApiDocument:
-    """The document of which this is the decoded content."""
+    """The document of which this is the decoded content. `dialect`: 2.0, 3.0.3, 3.1.0, …"""
     is_swagger = dialect.startswith("2")
     info, notes = member(root, "info"), dict[str, None]()
     operations = dict[str, Operation]()
@@ -169,9 +164,6 @@ def read_root(
     return ApiDocument(
         title=text(info, "title"),
         version=_plain(info.get("version")),
-        description=text(info, "description"),
-        dialect=dialect,
-        hash=hash,
         servers=servers,
         security_schemes=_security_schemes(root, schemes),
         operations=operations,
@@ -366,7 +358,6 @@ def _operation(
         if isinstance(tags, list)
         else (),
         operation_id=operation_id,
-        deprecated=raw.get("deprecated") is True,
         source=source,
         kept=kept,
         place=said.place,

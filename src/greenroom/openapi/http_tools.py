@@ -120,7 +120,6 @@ def _operation(name: str, said: Raw) -> Operation:
         description=text(said, "description") or text(said, "title") or f"{method} {path.partition('?')[0]}",
         tags=(),
         operation_id="",
-        deprecated=False,
         source=DocumentSource(member(said, "inputSchema")),
         kept={method: {"responses": outputs}},
         place=(method,),

@@ -69,7 +69,6 @@ class Operation(msgspec.Struct, eq=False, gc=False):
     description: str  # never empty
     tags: tuple[str, ...]
     operation_id: str
-    deprecated: bool
     source: DocumentSource
     kept: Raw | msgspec.Raw  # the path item, decoded or as JSON that can be
     place: tuple[str, ...]  # the keys that lead from the path item to the operation
@@ -163,11 +162,6 @@ class Operation(msgspec.Struct, eq=False, gc=False):
             found["destructiveHint"] = True
         return found
 
-    def input_schema(self, most: int = MOST) -> dict[str, Any]:
-        """The JSON Schema of its arguments, with what it refers to in `$defs`, in about `most` bytes. Made anew each
-        time."""
-        return self._input(self._inputs(), most)[0]
-
     def output_schema(self, most: int = MOST_OF_ANSWER) -> dict[str, Any] | None:
         """The JSON Schema of `structuredContent` after success; None when no JSON is declared. An answer that is no
         object is described as the member `result`."""
@@ -179,13 +173,10 @@ class Operation(msgspec.Struct, eq=False, gc=False):
         definitions = writer.finish()
         return _of_result(said, definitions)
 
-    def tool(self, *, with_output: bool = False) -> dict[str, Any]:
-        """The tool as MCP lists it."""
-        return self.listed(with_output=with_output)[0]
-
     def listed(self, *, with_output: bool = False, most: int = MOST) -> tuple[dict[str, Any], list[str]]:
-        """The tool as MCP lists it, and what of the operation cannot be used or is not described, in sentences.
-        `most`: bytes of each schema, if that is less than it may have at all."""
+        """The tool as MCP lists it, and what of the operation cannot be used or is not described, in sentences. Its
+        schemas have what they refer to in `$defs`. `most`: bytes of each, about, if that is less than it may have at
+        all."""
         inputs = self._inputs()
         schema, notes = self._input(inputs, min(most, MOST))
         found: dict[str, Any] = {"name": self.name}
@@ -233,7 +224,7 @@ class Operation(msgspec.Struct, eq=False, gc=False):
         return None
 
     def _input(self, inputs: Inputs, most: int) -> tuple[dict[str, Any], list[str]]:
-        """The schema, and what it could not describe."""
+        """The schema of its arguments, and what it could not describe."""
         body = inputs.body
         writer = SchemaWriter(
             self.source.root, "readOnly", files=body is not None and not is_json(body.media), most=most
