@@ -96,7 +96,7 @@ def test_an_env_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     ("make", "why"),
     [
         (lambda file: None, "does not exist: create it"),
-        (lambda file: file.mkdir(), "is not a regular file"),
+        (lambda file: file.mkdir(), "is a directory"),
         (os.mkfifo, "is not a regular file"),
         (lambda file: file.symlink_to(file), "cannot be read"),
         (lambda file: file.write_bytes(b"A=planted\xff"), "is not UTF-8 (byte 9)"),

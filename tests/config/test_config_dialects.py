@@ -539,7 +539,7 @@ def test_a_keep_alive_server_beyond_the_slots_is_told_where_that_was_said() -> N
     told = [problem for problem in config.problems if "runs lazy" in problem.what]
     assert len(lazy) == len(told) == 1
     source = {"a": "one", "b": "two"}[lazy[0]]
-    assert told[0].where == f"{source}: mcpServers.{lazy[0]}"
+    assert told[0].where == f"{source}: mcpServers.{lazy[0]}.lifecycle"
     assert len(config.problems) > 1, "the others are still told"
 
 

@@ -378,3 +378,9 @@ def test_a_dict_with_servers_in_the_wrong_place_is_told_the_right_key(given: dic
 @pytest.mark.parametrize("given", [{}, {"settings": {}}, {"mcpServers": {}, "hand": {"command": "x"}}])
 def test_a_dict_without_servers_may_be_opened(given: dict[str, Any]) -> None:
     assert open_config(given).servers == {}
+
+
+def test_what_is_wrong_with_a_session_is_told_with_the_keys_of_the_file() -> None:
+    entry = {"command": "x", "envFile": "${session.F}", "isolation": "per_session"}
+    config = parse_config({"servers": {"s": entry}}, source="f")
+    assert config.broken["s"].where == "f: servers.s.envFile"

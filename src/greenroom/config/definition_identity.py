@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from ..protocol.errors import ConfigError
 from ..protocol.lazy_patterns import lazy_pattern
+from .installers import SHELLS, program_of
 from .model import ServerDefinition, Settings
 from .references import expanded_fields, is_url
 from .value_kinds import is_object
@@ -202,7 +203,7 @@ _BETWEEN: Final = lazy_pattern(r"""[\s!,;:|&<>()'"]+""")
 _URL: Final = lazy_pattern(r"[A-Za-z][\w+.-]*://\S*")
 _FROM_HERE: Final = lazy_pattern(r"\.\.?(?:[/\\]|$)")
 _PACKAGE_VERSION: Final = lazy_pattern(r"(?<=.)@.*")  # of `name@1` and `@scope/name@1`
-_SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "fish", "env", "cmd", "powershell", "pwsh"})
+_SHELLS: Final = SHELLS | {"env"}
 _OF_NODE: Final = frozenset({"npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx"})
 _OF_A_PROJECT: Final = frozenset(
     "bun bundle cargo composer deno dotnet go gradle hatch just make mise mvn npm nx pdm pipenv pixi pnpm"
@@ -217,7 +218,7 @@ def resolves_in_folder(command: str, args: Sequence[str], env: Mapping[str, str]
     words = _words(args, env)
     if _resolves_by_itself(command, args, words):
         return True
-    named = (*filter(_may_be_file, words), *_by_name(_program(command), args))
+    named = (*filter(_may_be_file, words), *_by_name(program_of(command), args))
     return any(map(exists, named))
 
 
@@ -230,7 +231,7 @@ def _resolves_by_itself(command: str, args: Sequence[str], words: Sequence[str])
     if ("/" in command or "\\" in command) and not _is_absolute(command):
         return True
     return any(word[:1] == "." and _FROM_HERE.match(word) for word in words) or _runs_a_project(
-        _program(command), args
+        program_of(command), args
     )
 
 
@@ -251,11 +252,6 @@ def _is_absolute(path: str) -> bool:
     return isabs(path) or path.startswith("~")
 
 
-def _program(command: str) -> str:
-    """The name of the program: `npm` for `/usr/bin/npm` and for `npm.cmd`."""
-    return command.replace("\\", "/").rpartition("/")[2].partition(".")[0]
-
-
 def _by_name(program: str, args: Sequence[str]) -> Iterator[str]:
     """The files that arguments stand for without being their names, such as the module of `-m`."""
     for before, arg in zip(("", *args), args, strict=False):
@@ -269,7 +265,7 @@ def _by_name(program: str, args: Sequence[str]) -> Iterator[str]:
 def _runs_a_project(program: str, args: Sequence[str]) -> bool:
     if program in _SHELLS:
         line = [*filter(None, _BETWEEN.split(" ".join(args)))]
-        after = ((_program(word), line[place + 1 :]) for place, word in enumerate(line))
+        after = ((program_of(word), line[place + 1 :]) for place, word in enumerate(line))
         return any(_runs_a_project(name, rest) for name, rest in after if name not in _SHELLS)
     if program in _COMPOSE:
         return "compose" in args[:1]

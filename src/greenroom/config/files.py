@@ -18,7 +18,7 @@ from .file_formats import NotJsonError, NotYamlError, load_jsonc, load_yaml
 from .importers import ImportedFiles, Surroundings, imported_layers, places_of
 from .model import Config, Pinning, ServerDefinition
 from .parse import ConfigLayer, imports_of, merge, parse_config, servers_elsewhere, skipped
-from .private_files import config_home, read_regular
+from .private_files import config_home, read_regular, why_not_read
 from .references import expand_path, is_url, named_path
 from .self_reference import without_self_reference
 from .trust import Agreements, Judge, ProjectFile, obeyed, refusals, trust_file
@@ -261,21 +261,7 @@ def read_text(path: Path, label: str = "") -> str:
         what = f"has more than {LARGEST:,} bytes, too many for a configuration: name another file"
         raise ConfigError([Problem(label or str(path), what)]) from None
     except (OSError, ValueError) as error:
-        raise ConfigError([Problem(label or str(path), _why_not_read(error))]) from None
-
-
-def _why_not_read(error: OSError | ValueError) -> str:
-    match error:
-        case FileNotFoundError():
-            return "does not exist: create it, or name another file"
-        case IsADirectoryError():
-            return "is a directory: name the file in it"
-        case UnicodeDecodeError():
-            return f"is not UTF-8 (byte {error.start}): save it as UTF-8"
-        case OSError():
-            return f"cannot be read ({error.strerror or 'system error'})"
-        case _:  # a NUL in the path
-            return "cannot be read (it is not a path)"
+        raise ConfigError([Problem(label or str(path), why_not_read(error))]) from None
 
 
 def _is_there(path: Path) -> bool:

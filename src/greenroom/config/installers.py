@@ -7,7 +7,6 @@ its first start is killed in the middle.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -34,7 +33,7 @@ _INSTALLERS: Final[Mapping[str, frozenset[str]]] = {
     "nerdctl": frozenset({"run", "compose"}),
 }
 STILL_INSTALLING: Final = "still installing"
-_SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "cmd"})
+SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "cmd", "powershell", "pwsh"})
 _ENDINGS: Final = lazy_pattern(r"\.(exe|cmd|bat|ps1)$")
 _ASSIGNMENT: Final = lazy_pattern(r"[A-Za-z_]\w*=")
 
@@ -43,11 +42,11 @@ def is_installer(command: str | None, args: Sequence[str] = ()) -> bool:
     """Whether `command` with `args` may install what it then runs; also behind `env` and a shell's `-c`."""
     if command is None:
         return False
-    name = _name(command)
+    name = program_of(command)
     if name == "env":
         rest = [arg for arg in args if not arg.startswith("-") and not _ASSIGNMENT.match(arg)]
         return bool(rest) and is_installer(rest[0], rest[1:])
-    if name in _SHELLS:
+    if name in SHELLS:
         return _is_installing_line(name, args)
     subcommands = _INSTALLERS.get(name)
     return subcommands is not None and (not subcommands or not subcommands.isdisjoint(args))
@@ -67,6 +66,6 @@ def _is_installing_line(shell: str, args: Sequence[str]) -> bool:
     return bool(words) and is_installer(words[0], words[1:])
 
 
-def _name(command: str) -> str:
-    """`npx` of `/usr/bin/npx` and of `C:\\…\\npx.cmd`."""
-    return _ENDINGS.sub("", re.split(r"[/\\]", command)[-1].lower())
+def program_of(command: str) -> str:
+    """The name of the program: `npx` of `/usr/bin/npx` and of `C:\\…\\npx.cmd`."""
+    return _ENDINGS.sub("", command.replace("\\", "/").rpartition("/")[2].lower())

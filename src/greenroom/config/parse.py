@@ -64,6 +64,7 @@ from .references import (
     PATHS,
     expand_definition,
     has_reference,
+    place_in,
     refers_to_session,
     session_variables,
     texts_of,
@@ -214,15 +215,14 @@ def fit_keep_alive(config: Config) -> Config:
         f"runs lazy: {len(kept)} keep-alive servers would leave none of the {config.settings.max_connections} "
         'slots to the rest; raise "maxConnections"'
     )
-    where = {
-        name: f"{config.servers[name].sources.get('lifecycle', 'config')}: mcpServers.{name}"
-        for name in beyond
-    }
     return replace(
         config,
         servers=dict(config.servers)
         | {name: replace(config.servers[name], lifecycle=Lifecycle.LAZY) for name in beyond},
-        problems=config.problems + tuple(Problem(where[name], text, fatal=False) for name in beyond),
+        problems=(
+            *config.problems,
+            *(Problem(place_in(config.servers[name], "lifecycle"), text, fatal=False) for name in beyond),
+        ),
     )
 
 
@@ -239,12 +239,14 @@ def _config(
     warnings += [replace(problem, fatal=name in broken) for name, problem in strays.items()]
     for name, entry in entries.items():
         definition, found = read_server(name, entry)
-        found += (
-            problem for problem in check_environment(definition, environ, entry) if problem not in found
+        later = (
+            *_check_environment(definition, environ, entry),
+            *_check_session(definition, isolation),
+            *_check_warm(definition, isolation),
+            *_check_reset(definition, isolation),
         )
-        found += check_session(definition, isolation)
-        found += _check_warm(definition, isolation)
-        found += _check_reset(definition, isolation)
+        section = _section_of(entry)
+        found += (each for problem in later if (each := _in_section(problem, section)) not in found)
         warnings += found
         if fatal := [problem for problem in found if problem.fatal]:
             is_off = (given := entry.get("disabled")) is not None and given.value is True
@@ -594,13 +596,13 @@ def _check_idle(definition: ServerDefinition, entry: Givens) -> Iterable[Problem
         )
 
 
-def check_session(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
+def _check_session(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
     """Problems with credentials of a session: in a child that all sessions share, or where they would choose the
     program. `isolation`: the isolation of servers that do not set it."""
     for attribute, _, text in texts_of(definition):
         if attribute in PATHS and refers_to_session(text):
             what = "cannot hold a ${session.…}: use it in env, headers, url or args"
-            yield Problem(_place_in(definition, attribute), what)
+            yield Problem(place_in(definition, attribute), what)
     needed = sorted(session_variables(definition))
     if definition.is_as_caller:
         yield from _check_caller(definition, isolation)
@@ -609,7 +611,7 @@ def check_session(definition: ServerDefinition, isolation: Isolation | None) -> 
             f"needs ${{session.{needed[0]}}}, and its process is shared by all sessions: "
             'add "isolation": "per_session", or "per_call"'
         )
-        yield Problem(_place_in(definition), what)
+        yield Problem(place_in(definition), what)
 
 
 def _check_warm(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
@@ -621,7 +623,7 @@ def _check_warm(definition: ServerDefinition, isolation: Isolation | None) -> It
     if what is None and shared is not None:
         what = f"{shared}: {_ISOLATE}, or remove it"
     if what is not None:
-        yield Problem(_place_in(definition, "warm"), what, fatal=False)
+        yield Problem(place_in(definition, "warm"), what, fatal=False)
 
 
 def _check_reset(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
@@ -634,7 +636,7 @@ def _check_reset(definition: ServerDefinition, isolation: Isolation | None) -> I
         more = "" if definition.warm else ' and "warm"'
         what = f"{shared}: {_ISOLATE}{more}, or remove it"
     if what is not None:
-        yield Problem(_place_in(definition, "reset"), what, fatal=False)
+        yield Problem(place_in(definition, "reset"), what, fatal=False)
 
 
 _ISOLATE: Final = 'add "isolation": "per_session" or "per_call"'
@@ -652,30 +654,23 @@ def _check_caller(definition: ServerDefinition, isolation: Isolation | None) -> 
     """Problems of a server that is called as its caller: what would mix two callers, or cannot be done."""
     if (definition.isolation or isolation) is not Isolation.PER_SESSION:
         what = 'is called as its caller, so two of them must not share a connection: add "isolation": "per_session"'
-        yield Problem(_place_in(definition), what)
+        yield Problem(place_in(definition), what)
     if definition.url is None or definition.is_api:
         what = 'calls as its caller, which only an MCP server with a "url" can be: remove "grantType"'
-        yield Problem(_place_in(definition, "oauth"), what)
+        yield Problem(place_in(definition, "oauth"), what)
     if definition.auth is False:
         what = 'calls as its caller, and "auth" says that nobody logs in: remove one of them'
-        yield Problem(_place_in(definition, "oauth"), what)
+        yield Problem(place_in(definition, "oauth"), what)
     if definition.request_headers_command is not None:
         what = 'could put another Authorization in the place of the caller\'s: remove it, or "grantType"'
-        yield Problem(_place_in(definition, "requestHeadersCommand"), what)
+        yield Problem(place_in(definition, "request_headers_command"), what)
     for name in ("issuer", "identityProvider"):
         url = (definition.oauth or {}).get(name)
         if isinstance(url, str) and not has_reference(url) and (wrong := url_problem(url)) is not None:
-            yield Problem(_place_in(definition, "oauth", name), wrong)
+            yield Problem(place_in(definition, "oauth", name), wrong)
 
 
-def _place_in(definition: ServerDefinition, *inside: str) -> str:
-    source = definition.sources.get(inside[0] if inside else "isolation") or next(
-        iter(definition.sources.values()), ""
-    )
-    return place(source, "mcpServers", definition.name, *inside)
-
-
-def check_environment(
+def _check_environment(
     definition: ServerDefinition, environ: Mapping[str, str] | None, entry: Givens
 ) -> list[Problem]:
     if environ is None or definition.disabled:
@@ -685,7 +680,7 @@ def check_environment(
         found = expand_definition(definition, environ, is_strict=is_strict).problems
     except ConfigError as error:
         found = error.problems
-    return [_in_section(_as_written(problem, definition, entry), _section_of(entry)) for problem in found]
+    return [_as_written(problem, definition, entry) for problem in found]
 
 
 def _in_section(problem: Problem, section: str) -> Problem:

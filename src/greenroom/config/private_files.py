@@ -96,6 +96,23 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     return data
 
 
+def why_not_read(error: OSError | ValueError) -> str:
+    """Why a file of text that a person named cannot be read, in words that follow its name, and what to do."""
+    match error:
+        case FileNotFoundError():
+            return "does not exist: create it, or name another file"
+        case IsADirectoryError():
+            return "is a directory: name the file in it"
+        case NotOurs():
+            return "is not a regular file: name the file itself"
+        case UnicodeDecodeError():
+            return f"is not UTF-8 (byte {error.start}): save it as UTF-8"
+        case OSError():
+            return f"cannot be read ({error.strerror or 'system error'})"
+        case _:  # a NUL in the path
+            return "cannot be read (it is not a path)"
+
+
 def _check(path: str, found: os.stat_result, *, is_read: bool, is_named: bool) -> None:
     kind = found.st_mode
     if not stat.S_ISREG(kind) and not (is_named and (stat.S_ISFIFO(kind) or stat.S_ISCHR(kind))):

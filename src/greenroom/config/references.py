@@ -267,7 +267,7 @@ def _check_size(definition: ServerDefinition, environ: Mapping[str, str]) -> Non
         left -= sum(len(environ.get(_name(match)) or "") for match in _references(text))
         if left < 0:
             what = f"its variables stand for more than {EXPANDED:,} characters: use fewer of them, or shorter values"
-            raise ConfigError([Problem(_place(definition, attribute, *inside), what)])
+            raise ConfigError([Problem(place_in(definition, attribute, *inside), what)])
 
 
 def _expand_http(said: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Mapping[str, Any] | None:
@@ -364,7 +364,7 @@ def _expand_headers(definition: ServerDefinition, environ: Mapping[str, str]) ->
     }
     if definition.url is not None:
         wrong = [
-            Problem(_place(definition, "headers", name), what)
+            Problem(place_in(definition, "headers", name), what)
             for name, value in headers.items()
             if (what := header_problem(name, value)) is not None
         ]
@@ -395,7 +395,7 @@ def header_problem(name: str, value: str) -> str | None:
 
 
 def _expand_url(definition: ServerDefinition, url: str, environ: Mapping[str, str]) -> str:
-    where = _place(definition, "url")
+    where = place_in(definition, "url")
     if missing := missing_variables(url, environ, may_be_empty=False):
         what = f"its URL needs {_not_set(missing)}"
         raise ConfigError([Problem(where, what, step=_how_to_set(missing))])
@@ -424,15 +424,18 @@ def _missing_problems(
 ) -> Iterable[Problem]:
     for attribute, key, text in texts_of(definition):
         if missing := missing_variables(text, environ):
-            where = _place(definition, attribute, *key)
+            where = place_in(definition, attribute, *key)
             what = f"it refers to {_not_set(missing, is_empty=not is_strict)}"
             problem = Problem(where, what, step=_how_to_set(missing))
             yield problem if is_strict else replace(problem, fatal=False, code=UNSET_VARIABLE)
 
 
-def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> str:
-    source = definition.sources.get(attribute, "")
-    return place(source, "mcpServers", definition.name, SERVER_KEY_NAMES[attribute], *inside)
+def place_in(definition: ServerDefinition, attribute: str = "", *inside: str | int) -> str:
+    """Where the entry of this server is, or a value in it: its file, and the keys as they are there."""
+    sources, entry = definition.sources, ("mcpServers", definition.name)
+    if attribute:
+        return place(sources.get(attribute, ""), *entry, SERVER_KEY_NAMES[attribute], *inside)
+    return place(sources.get("isolation") or next(iter(sources.values()), ""), *entry)
 
 
 def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | int, ...], str]]:

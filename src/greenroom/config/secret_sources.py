@@ -30,7 +30,7 @@ import attrs
 from ..protocol.errors import ConnectFailed
 from .credentials import may_rotate
 from .loader_variables import loaders_among
-from .private_files import NotOurs, read_regular
+from .private_files import read_regular, why_not_read
 
 LARGEST_OUTPUT: Final = 1 << 20  # bytes
 _A_LOOK: Final = 0.02  # seconds between two looks at a command that has closed its output and not ended
@@ -280,9 +280,11 @@ def variables_in(file: str, server: str, agreed: Mapping[str, str | None] | None
     try:
         text = read_regular(file, LARGEST_ENV_FILE).decode("utf-8-sig")
     except (OSError, OverflowError, ValueError) as error:
-        raise ConnectFailed(
-            f'The envFile of server "{server}", {file}, {_why(error)}.', server=server
-        ) from None
+        is_long = isinstance(error, OverflowError)
+        why = (
+            f"has more than {LARGEST_ENV_FILE:,} bytes: name another file" if is_long else why_not_read(error)
+        )
+        raise ConnectFailed(f'The envFile of server "{server}", {file}, {why}.', server=server) from None
     lines = [*parse_stream(io.StringIO(text))]
     if (bad := next((line.original for line in lines if line.error), None)) is not None:
         blank = len(bad.string) - len(bad.string.lstrip())  # the empty lines before it count as its own
@@ -330,19 +332,3 @@ def _differing(there: Mapping[str, str | None], agreed: Mapping[str, str | None]
     """The names of the variables that are not as they were."""
     names = sorted({*there, *agreed})
     return [name for name in names if name not in there or name not in agreed or there[name] != agreed[name]]
-
-
-def _why(error: OSError | OverflowError | ValueError) -> str:
-    match error:
-        case FileNotFoundError():
-            return "does not exist: create it, or correct the path"
-        case OverflowError():
-            return f"has more than {LARGEST_ENV_FILE:,} bytes: name another file"
-        case UnicodeDecodeError():
-            return f"is not UTF-8 (byte {error.start}): save it as UTF-8"
-        case NotOurs() | IsADirectoryError():
-            return "is not a regular file: name the file itself"
-        case OSError():
-            return f"cannot be read ({error.strerror or os.strerror(error.errno or 0)})"
-        case _:
-            return "cannot be read (it is not a path)"

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from msgspec.structs import replace
 
 from ..protocol.address import depth
-from ..protocol.errors import Problem, UsageError
+from ..protocol.errors import Problem, UsageError, place
 from .model import Config, ServerDefinition
 
 DEEPEST = 4
@@ -28,12 +28,8 @@ def without_self_reference(config: Config, *, cwd: Path, found: bool) -> Config:
     itself = servers_of_itself(config, cwd=cwd, found=found)
     if not itself:
         return config
-    problems = [
-        Problem(
-            f"{config.servers[name].sources.get('command', 'config')}: mcpServers.{name}", _TEXT, fatal=False
-        )
-        for name in itself
-    ]
+    files = {name: config.servers[name].sources.get("command", "") for name in itself}
+    problems = [Problem(place(file, "mcpServers", name), _TEXT, fatal=False) for name, file in files.items()]
     return replace(
         config,
         servers={name: one for name, one in config.servers.items() if name not in itself},
@@ -72,19 +68,19 @@ def _arguments_of_serve(definition: ServerDefinition) -> Sequence[str] | None:
     if not _DOORS.intersection(definition.args):
         return None
     words = [definition.command or "", *definition.args]
-    for place, word in enumerate(words[:-1]):
-        is_ours = PurePath(word).stem == "greenroom" and (place == 0 or words[place - 1] != "-c")
-        if is_ours and words[place + 1] in _DOORS:
-            return words[place + 2 :]
+    for at, word in enumerate(words[:-1]):
+        is_ours = PurePath(word).stem == "greenroom" and (at == 0 or words[at - 1] != "-c")
+        if is_ours and words[at + 1] in _DOORS:
+            return words[at + 2 :]
     return None
 
 
 def _named_config(arguments: Sequence[str]) -> str | None:
-    for place, word in enumerate(arguments):
+    for at, word in enumerate(arguments):
         if word.startswith("--config="):
             return word.partition("=")[2]
-        if word == "--config" and place + 1 < len(arguments):
-            return arguments[place + 1]
+        if word == "--config" and at + 1 < len(arguments):
+            return arguments[at + 1]
     return None
 
 
