@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,9 +95,9 @@ def add_command(
     entry may also be given as one JSON object. With --openapi the URL is that of an HTTP API, and its paths are those
     of the document. With --config FILE it is written there. Nothing is started.
     """
-    from .own_servers import TypedServer, doubts, entry_of, others_with, put
+    from .own_servers import TypedServer, doubts, entry_of, others_with, our_files, put
 
-    file, files = _files(config_path)
+    file, files = our_files(config_path)
     entry = entry_of(TypedServer(name, words, env, headers, transport, openapi), Path.cwd())
     replaced = put(file, name, entry, replace=force)
     reload_gateways()
@@ -128,9 +127,9 @@ def remove_command(names: tuple[str, ...], as_json: bool, config_path: Path | No
 
     The rest of the file stays as it is. With --config FILE they are taken out of that.
     """
-    from .own_servers import drop, has, others_with
+    from .own_servers import drop, has, others_with, our_files
 
-    file, files = _files(config_path)
+    file, files = our_files(config_path)
     others = {name: [str(each) for each in others_with(name, files, file)] for name in names}
     for name in names:  # before anything is changed
         if not has(file, name):
@@ -157,14 +156,3 @@ def _not_there(config: Any, name: str, file: Path, others: list[str]) -> UsageEr
     where = ", ".join(others) or "the file of another program"
     step = commands_typed().about("disable", name)
     return UsageError(f'"{name}" is not in {file}, but in {where}. To switch it off: {step}', server=name)
-
-
-def _files(path: Path | None) -> tuple[Path, list[Path]]:
-    """The file to change, and all of ours that count."""
-    from ..config.files import find_files, own_file, working_directory
-
-    home, cwd = Path.home(), working_directory(path)
-    if path is not None:
-        file = cwd / path.expanduser()
-        return file, [file]
-    return own_file(home, os.environ), find_files(cwd=cwd, home=home, environ=os.environ)

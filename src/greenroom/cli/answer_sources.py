@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
+from msgspec.structs import asdict, replace
 
 from ..gateway.next_steps import Commands
 from .config_reading import read_config
@@ -56,7 +56,7 @@ class GatewaySource:
         return self._gateway.ask("status", quickly=True)
 
     def explain(self, server: str, commands: Commands) -> dict[str, Any]:
-        return self._gateway.ask("explain", quickly=True, server=server, **msgspec.structs.asdict(commands))
+        return self._gateway.ask("explain", quickly=True, server=server, **asdict(commands))
 
     def tools(self, server: str | None) -> dict[str, Any]:
         return self._gateway.ask("tools", quickly=True, server=server)
@@ -103,7 +103,7 @@ class CacheSource:
         request = parse_request(arguments)
         if request.mode is Mode.SEARCH and not request.regex:
             try:
-                request = msgspec.structs.replace(request, near=self._catalogue.near(request.subject))
+                request = replace(request, near=self._catalogue.near(request.subject))
             except Unusable as error:
                 say(f"tools are found by their words alone: {error}")
         return self._reader.answer(request).as_result()

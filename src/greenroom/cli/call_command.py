@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import attrs
 import click
-import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from ..config.model import Config, Isolation
 from ..config.references import isolation_of
@@ -493,9 +493,7 @@ def patient(config: Config) -> Config:
     if "queue_timeout" in config.setting_sources:
         return config
     longest = max(config.settings.queue_timeout, config.settings.install_timeout)
-    return msgspec.structs.replace(
-        config, settings=msgspec.structs.replace(config.settings, queue_timeout=longest)
-    )
+    return replace(config, settings=replace(config.settings, queue_timeout=longest))
 
 
 def _tell_progress(event: Event | Lagged) -> None:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
-import msgspec
+from msgspec.structs import asdict
 
 from ..actors.timers import in_time
 from ..protocol.errors import CallError, GreenroomError, Reach, UsageError
@@ -125,7 +125,7 @@ class ClusterStory:
             killed=self._killed,
             ended=dict(self._ended),
             seconds_until_served=self._served_after,
-            drain_report=DrainReportJson(**msgspec.structs.asdict(report)),
+            drain_report=DrainReportJson(**asdict(report)),
             seconds=round(time.monotonic() - self._began, 1),
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
 import attrs
-import msgspec
+from msgspec.structs import asdict
 
 from ..cluster.membership import HostSilent, Membership
 from ..cluster.placement import HostInfo
@@ -95,7 +95,7 @@ class HostDrain:
             free=self.free,
             ended=self.ended,
             left=self.left,
-            calls=None if self.calls is None else DrainReportJson(**msgspec.structs.asdict(self.calls)),
+            calls=None if self.calls is None else DrainReportJson(**asdict(self.calls)),
             seconds=round(self.seconds, 3),
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from ..gateway.doors.control_protocol import identity, name_of
 from ..protocol.errors import UNSET_VARIABLE, ConfigError, Problem, place
@@ -137,5 +137,5 @@ def only_asked_for(config: Config) -> Config:
         "restart_policy": RestartPolicy.ON_DEMAND,
         "warm": 0,
     }
-    servers = {name: msgspec.structs.replace(one, **way) for name, one in config.servers.items()}
-    return msgspec.structs.replace(config, servers=servers)
+    servers = {name: replace(one, **way) for name, one in config.servers.items()}
+    return replace(config, servers=servers)

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 import anyio
 import attrs
 import click
-import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
 from ..actors.timers import at_most
 from ..protocol.errors import CallError, GreenroomError
@@ -478,7 +478,7 @@ class JsonScreen:
         self._step(servers=[dict(zip(HEAD, cells(row), strict=True)) for row in rows])
 
     def summary(self, summary: Summary) -> None:
-        report = msgspec.structs.asdict(summary.report)
+        report = asdict(summary.report)
         report["isFinal"] = report.pop("is_final")
         self.document |= {"drainReport": report, "processesStarted": summary.started}
         self.document |= {"leftRunning": summary.left, "seconds": round(summary.seconds, 1)}

@@ -9,7 +9,6 @@ own file.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,11 +90,9 @@ def _switch(servers: Sequence[str], as_json: bool, path: Path | None, *, disable
 
 def switch_in_files(path: Path | None, server: str, disabled: bool) -> list[Path]:
     """`switch` in the file at `path`, or in those that are found from here."""
-    from ..config.files import find_files, own_file, working_directory
+    from .own_servers import our_files
 
-    home, cwd = Path.home(), working_directory(path)
-    files = [cwd / path.expanduser()] if path else find_files(cwd=cwd, home=home, environ=os.environ)
-    fallback = files[0] if path is not None else own_file(home, os.environ)
+    fallback, files = our_files(path)
     return switch(server, disabled=disabled, files=files, fallback=fallback, load=lambda: load(path))
 
 

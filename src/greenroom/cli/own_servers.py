@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 
 from ..config.command_faults import file_of
+from ..config.files import find_files, own_file, working_directory
 from ..config.keys import SECTIONS
 from ..config.parse import parse_config
 from ..config.private_files import alone
@@ -37,6 +38,15 @@ class TypedServer:
     headers: Sequence[str] = ()
     transport: str | None = None
     openapi: str | None = None
+
+
+def our_files(path: Path | None) -> tuple[Path, list[Path]]:
+    """The file that a server is written into, and all of ours that count. `path`: the one that was named."""
+    home, cwd = Path.home(), working_directory(path)
+    if path is not None:
+        file = cwd / path.expanduser()
+        return file, [file]
+    return own_file(home, os.environ), find_files(cwd=cwd, home=home, environ=os.environ)
 
 
 def entry_of(wanted: TypedServer, here: Path) -> dict[str, Any]:
@@ -149,12 +159,9 @@ def others_with(name: str, files: Iterable[Path], besides: Path) -> list[Path]:
     found: list[Path] = []
     for file in files:
         try:
-            has = (
-                file != besides and _section_of(file, decoded(file, file_edits.read(file)), name) is not None
-            )
+            found += [file] if file != besides and has(file, name) else []
         except (ConfigError, UsageError, OSError):
-            has = False
-        found += [file] if has else []
+            continue
     return found
 
 

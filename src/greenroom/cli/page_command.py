@@ -8,7 +8,7 @@ the owner, so on this page one may act. With `--tape` it shows a recording, with
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -68,8 +68,6 @@ def page_command(
         if pid is not None:
             raise UsageError("--pid names a gateway, and --tape a tape. Leave one of them out.")
         return _show_tape(tape, port, no_browser, as_json)
-    import anyio
-
     name = name_of(read_config(config_path))
     found = find_gateway(name, pid)
     if found is None:
@@ -95,45 +93,34 @@ def page_command(
             return find_gateway(name, at)
         return None
 
-    def ready(url: str) -> None:
-        _show_address(
-            f"the page of the gateway {at}", url, PageAddressJson(url=url, pid=at), no_browser, as_json
-        )
+    from ..gateway.page.page_bridge import serve_page
 
-    async def main() -> None:
-        from ..gateway.page.page_bridge import serve_page
-
-        await until_told(partial(serve_page, find, port, ready, say))
-
-    anyio.run(main, backend="asyncio")
+    _serve(partial(serve_page, find, port), f"the gateway {at}", at, no_browser, as_json)
     return OK
 
 
 def _show_tape(file: Path, port: int, no_browser: bool, as_json: bool) -> int:
     """Show a tape until Ctrl-C."""
-    import anyio
-
     from ..gateway.page.page_bridge import serve_tape
     from ..tape.tape_reader import read_tape
 
-    tape = read_tape(file)
-
-    def ready(url: str) -> None:
-        _show_address(
-            f"the page of the tape {file}", url, PageAddressJson(url=url, pid=None), no_browser, as_json
-        )
-
-    async def main() -> None:
-        await until_told(partial(serve_tape, tape, port, ready, say))
-
-    anyio.run(main, backend="asyncio")
+    _serve(partial(serve_tape, read_tape(file), port), f"the tape {file}", None, no_browser, as_json)
     return OK
 
 
-def _show_address(what: str, url: str, details: PageAddressJson, no_browser: bool, as_json: bool) -> None:
-    show(f"{what}: {url}\nCtrl-C ends it.", details, as_json)
-    if not no_browser and not as_json:
-        _open(click.get_current_context().with_resource(_way_to(url)))
+def _serve(
+    serve: Callable[..., Awaitable[None]], of: str, pid: int | None, no_browser: bool, as_json: bool
+) -> None:
+    """Serve a page until Ctrl-C, and say where it is once it is there."""
+    import anyio
+
+    def ready(url: str) -> None:
+        details = PageAddressJson(url=url, pid=pid)
+        show(f"the page of {of}: {url}\nCtrl-C ends it.", details, as_json)
+        if not no_browser and not as_json:
+            _open(click.get_current_context().with_resource(_way_to(url)))
+
+    anyio.run(until_told, partial(serve, ready, say), backend="asyncio")
 
 
 _WAY: Final = (

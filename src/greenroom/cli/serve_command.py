@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from ..actors.process_tuning import shorten_turns_of_threads
 from ..config.model import EXPOSURES, SETTING_KEYS, Isolation
@@ -366,7 +366,7 @@ def unheard(before: Settings, now: Settings, options: Mapping[str, Any]) -> Iter
 def override(config: Config, **settings: Any) -> Config:
     """`config` with the settings that were given on the command line."""
     given = {key: value for key, value in settings.items() if value is not None}
-    changed = msgspec.structs.replace(config, settings=msgspec.structs.replace(config.settings, **given))
+    changed = replace(config, settings=replace(config.settings, **given))
     if changed.settings.min_connections >= changed.settings.max_connections:
         raise UsageError(
             f"--max-connections {changed.settings.max_connections} must be above the configured minConnections "

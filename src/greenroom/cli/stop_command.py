@@ -54,7 +54,7 @@ def stop_command(config_path: Path | None, pid: int | None, as_json: bool) -> in
         say("no background gateway runs for this configuration.")
         _say_which_gateways_stay(config_path)
         if as_json:
-            _show(None)
+            show_json(StoppedJson(ended=None))
         return 0
     with line:
         line.settimeout(ANSWER_WITHIN)
@@ -75,7 +75,7 @@ def stop_command(config_path: Path | None, pid: int | None, as_json: bool) -> in
     who = f" (pid {answer['pid']})" if "pid" in answer else ""
     say(f"the background gateway{who} has ended.")
     if as_json:
-        _show(answer.get("pid"))
+        show_json(StoppedJson(ended=answer.get("pid")))
     return 0
 
 
@@ -116,8 +116,3 @@ def _dial_process(pid: int) -> socket.socket:
         f"No background gateway runs as process {pid}. Leave out --pid to end the one of this configuration."
     )
     raise UsageError(text)
-
-
-def _show(ended: int | None) -> None:
-    said = StoppedJson(ended=ended)
-    show_json(said)
