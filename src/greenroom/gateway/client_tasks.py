@@ -585,12 +585,15 @@ class TaskStore:
         self.tasks[task.id] = self._of.setdefault(task.owner, {})[task.id] = task
         self._look_at = min(self._look_at, task.expires)
 
-    async def of(self, owner: str) -> list[ClientTask]:
+    def of(self, owner: str) -> list[ClientTask]:
+        """The owner's tasks of this gateway."""
+        self._drop_overdue()
+        return list(self._of.get(owner, {}).values())
+
+    async def all_of(self, owner: str) -> list[ClientTask]:
         """The owner's tasks of this gateway and of others."""
         others = await self._folder.others(owner) if self._folder is not None else ()
-        self._drop_overdue()
-        own = self._of.get(owner, {}).values()
-        return [*own, *(ClientTask.of_another(self, found) for found in others)]
+        return [*self.of(owner), *(ClientTask.of_another(self, found) for found in others)]
 
     def get(self, task_id: object, owner: str) -> ClientTask | None:
         """The task of this gateway. None: there is none, or it is somebody else's."""
@@ -969,10 +972,13 @@ class TaskHandler(msgspec.Struct, frozen=True, eq=False):
         after = "" if cursor is None else cursor
         if not isinstance(after, str) or (after and _CURSOR.fullmatch(after) is None):
             raise no_cursor()
-        job.run(partial(self._list_all, job, after))
+        if self.store.keeps:
+            job.run(partial(self._list_all, job, after))
+        else:
+            job.answer(_page(self.store.of(self.owner), after))
 
     async def _list_all(self, job: Job, after: str) -> None:
-        job.answer(_page(await self.store.of(self.owner), after))
+        job.answer(_page(await self.store.all_of(self.owner), after))
 
 
 _CURSOR: Final = lazy_pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [\w-]{32}", re.ASCII)
