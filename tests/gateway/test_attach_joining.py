@@ -678,18 +678,15 @@ def test_who_says_nothing_is_not_waited_for_and_its_end_is_seen_by_who_asked_the
 # ---- starting one ----------------------------------------------------------------------------------------------------
 
 
-def test_who_waits_too_long_for_the_one_that_starts_a_room_is_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(background_gateway, "_READY_WITHIN", 0.05)
+def test_who_waits_too_long_for_the_one_that_starts_a_room_is_told_so(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     first, second = (os.open(path, os.O_RDWR | os.O_CREAT) for _ in range(2))
     try:
-        background_gateway._take(first)
+        background_gateway.take_lock(first)
         with pytest.raises(NoRoom, match=r"Another process has been starting.*Try again"):
-            background_gateway._take(second)
+            background_gateway.take_lock(second, within=0.05)
         os.close(first)
-        background_gateway._take(second)
+        background_gateway.take_lock(second)
     finally:
         os.close(second)
 
@@ -704,9 +701,8 @@ def test_who_waits_too_long_for_the_one_that_starts_a_room_is_told_so(
     ],
 )
 def test_a_room_that_does_not_become_ready_says_why_and_where_its_log_is(
-    happens: str, log: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    happens: str, log: str, said: str | None, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(background_gateway, "_READY_WITHIN", 0.05)
     (tmp_path / "log").write_text(log)
     place = dialled_place(lambda: None, tmp_path)
     ready, theirs = os.pipe()
@@ -716,10 +712,10 @@ def test_a_room_that_does_not_become_ready_says_why_and_where_its_log_is(
         if happens == "ends":
             os.close(theirs)
         if said is None:
-            background_gateway._await_ready(ready, place)
+            background_gateway.await_ready(ready, place, within=0.05)
         else:
             with pytest.raises(NoRoom, match=said) as caught:
-                background_gateway._await_ready(ready, place)
+                background_gateway.await_ready(ready, place, within=0.05)
             assert os.fspath(place.log) in caught.value.message
     finally:
         os.close(ready)
@@ -731,11 +727,11 @@ def test_what_starts_a_room_tells_that_it_is_ready_and_frees_the_lock(tmp_path: 
     ready, theirs = os.pipe()
     lock, other = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
     try:
-        background_gateway._take(lock)
+        background_gateway.take_lock(lock)
         background_gateway.say_ready(theirs, lock)
-        assert os.read(ready, 64) == background_gateway._READY
+        assert os.read(ready, 64)
         assert os.read(ready, 64) == b"", "it is closed"
-        background_gateway._take(other)
+        background_gateway.take_lock(other)
     finally:
         os.close(ready)
         os.close(other)

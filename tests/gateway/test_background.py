@@ -90,7 +90,7 @@ def test_a_room_that_runs_as_another_user_is_refused(tmp_path: Path, monkeypatch
         return os.geteuid() + 1
 
     with listening(tmp_path) as place:
-        monkeypatch.setattr(private_files, "_peer_uid", somebody)
+        monkeypatch.setattr(private_files, "peer_uid", somebody)
         with pytest.raises(NoRoom, match="is not yours"):
             attach(lambda: RoomStarter(place, [], {}), Hello("0"), 1 << 20, print)
 

@@ -132,7 +132,7 @@ def test_t43_who_listens_in_our_folder_must_be_us(folder: Path, monkeypatch: pyt
         os.chown(directory, os.geteuid(), -1)
         with monkeypatch.context() as patch:
             if os.geteuid() == OTHER:
-                patch.setattr(own, "_peer_uid", lambda _line: 12345)
+                patch.setattr(own, "peer_uid", lambda _line: 12345)
             with pytest.raises(client.GatewayError, match="is not trusted as a gateway"):
                 client.find_gateway("0123456789ab")
     finally:
@@ -173,7 +173,7 @@ def test_t43_a_command_of_another_user_is_hung_up_on(
             os.chmod(path, 0o777)
             with monkeypatch.context() as patch:
                 if os.geteuid() == OTHER:
-                    patch.setattr(own, "_peer_uid", lambda _line: 12345)
+                    patch.setattr(own, "peer_uid", lambda _line: 12345)
                 command = [sys.executable, "-I", "-S", "-c", ASKER, os.fspath(path), str(OTHER)]
                 done = await anyio.run_process(command, check=False)
             assert b"secret" not in done.stdout
@@ -233,7 +233,7 @@ def test_t43_a_server_in_a_folder_open_to_all_must_be_ours_or_roots(
         assert spy.stdout is not None
         assert spy.stdout.readline() == b"listens\n"
         if os.geteuid() == OTHER:
-            monkeypatch.setattr(own, "_peer_uid", lambda _line: 12345)
+            monkeypatch.setattr(own, "peer_uid", lambda _line: 12345)
         run(backend, body)
     finally:
         spy.kill()
@@ -527,7 +527,7 @@ def test_who_is_at_the_other_end_must_be_known_and_us(
     uid: int | None, or_root: bool, is_let_in: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(own, "_peer_uid", lambda _line: uid)
+    monkeypatch.setattr(own, "peer_uid", lambda _line: uid)
     line: Any = None
     if is_let_in:
         own.check_peer(line, or_root=or_root)

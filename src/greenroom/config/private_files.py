@@ -336,13 +336,14 @@ def fits_socket(folder: Path, longest_name: str) -> bool:
 
 def check_peer(line: socket.socket, *, or_root: bool = False) -> None:
     """Raises `NotOurs` unless the process at the other end of a unix socket runs as our own user (or as root)."""
-    uid = _peer_uid(line)
+    uid = peer_uid(line)
     if uid is None or (uid != os.geteuid() and not (or_root and uid == _ROOT)):
         who = "its user is unknown" if uid is None else f"it runs as user {uid}"
         raise NotOurs(None, f"the process at the other end of the socket is not yours: {who}")
 
 
-def _peer_uid(line: socket.socket) -> int | None:
+def peer_uid(line: socket.socket) -> int | None:
+    """The user of the process at the other end of a unix socket. None: the system does not say."""
     with suppress(OSError, struct.error):
         if sys.platform == "linux":
             _, uid, _ = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))

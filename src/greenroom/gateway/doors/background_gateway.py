@@ -149,7 +149,7 @@ def start_room(
     except NotOurs as error:
         raise NoRoom(f"No background gateway can be started: {error}.") from None
     try:
-        _take(lock)
+        take_lock(lock)
         if is_there():
             return False
         _start(place, words, environ, lock)
@@ -169,21 +169,23 @@ def wait_for_start(place: RoomPlace, say: Callable[[str], object]) -> bool:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
         say("the background gateway is just starting; waiting for it.")
-        _take(lock)
+        take_lock(lock)
         return True
     finally:
         os.close(lock)
 
 
-def _take(lock: int) -> None:
+def take_lock(lock: int, within: float = _READY_WITHIN) -> None:
     """Wait for the lock. It is free once every process that has this descriptor has closed it. Raises `NoRoom`."""
-    until = time.monotonic() + _READY_WITHIN
+    until = time.monotonic() + within
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
-                text = f"Another process has been starting the background gateway for {_READY_WITHIN:g} s. Try again."
+                text = (
+                    f"Another process has been starting the background gateway for {within:g} s. Try again."
+                )
                 raise NoRoom(text) from None
             time.sleep(_POLL)
         else:
@@ -231,7 +233,7 @@ def _start(place: RoomPlace, words: Sequence[str], environ: Mapping[str, str], l
         finally:
             os.close(theirs)
         try:
-            _await_ready(ready, place)
+            await_ready(ready, place)
         except BaseException:
             with suppress(OSError):
                 os.killpg(first.pid, signal.SIGKILL)  # what it started is in this group, too
@@ -243,9 +245,10 @@ def _start(place: RoomPlace, words: Sequence[str], environ: Mapping[str, str], l
         os.close(log)
 
 
-def _await_ready(ready: int, place: RoomPlace) -> None:
-    if not select.select([ready], [], [], _READY_WITHIN)[0]:
-        why = f"it was not ready within {_READY_WITHIN:g} s"
+def await_ready(ready: int, place: RoomPlace, within: float = _READY_WITHIN) -> None:
+    """Wait until the room says that it is ready. Raises `NoRoom`."""
+    if not select.select([ready], [], [], within)[0]:
+        why = f"it was not ready within {within:g} s"
     elif os.read(ready, 64):
         return
     else:
