@@ -461,9 +461,7 @@ class _CycleWatch:
     def __init__(self) -> None:
         self.samples: dict[str, list[float]] = {phase: [] for phase in (*PHASES, CYCLE)}
         self._since = math.inf
-        self._marks: dict[
-            str, dict[str, float]
-        ] = {}  # by server: when each point of the present cycle was reached
+        self._marks: dict[str, dict[str, float]] = {}  # by server: when each point of the present cycle came
 
     def begin(self) -> float:
         """Count cycles from now on. Returns the time."""

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from ..config.model import Config
     from ..gateway.doors import control_client as control
 
-_TOLD: Final = (
-    10  # warnings that one command says; a client's own file may have dozens of keys without effect
-)
+# Warnings that one command says; a client's own file may have dozens of keys without effect.
+_TOLD: Final = 10
 
 
 def read_config(

@@ -42,7 +42,6 @@ from .task_costs import (
 )
 
 if TYPE_CHECKING:
-    from ..catalogue.entries import ServerEntry
     from ..catalogue.index import Index
 
 
@@ -260,7 +259,10 @@ def counter(encoding: str | None = None) -> tuple[str, Count]:
 
 def cost_of(index: Index, counted_by: str, count: Count) -> CostJson:
     """The tokens of the tools of an index: every definition of every known tool that is shown so."""
-    found: dict[str, list[int]] = {server: [] for server in index.servers if _is_known(index.entry(server))}
+    entries = ((server, index.entry(server)) for server in index.servers)
+    found: dict[str, list[int]] = {
+        server: [] for server, entry in entries if entry is not None and entry.known
+    }
     beside = hidden = resources = 0
     for target in index.tools():
         tokens = count(shown(target))
@@ -286,10 +288,6 @@ def cost_of(index: Index, counted_by: str, count: Count) -> CostJson:
         servers=sorted(servers, key=lambda one: (-one.tokens, one.server)),
         not_counted=[],
     )
-
-
-def _is_known(entry: ServerEntry | None) -> bool:
-    return entry is not None and entry.known
 
 
 def task_of(cost: CostJson, search: int) -> TaskJson:

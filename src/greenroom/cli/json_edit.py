@@ -196,7 +196,7 @@ def _added(text: str, root: _Object, here: _Object, key: str, value: Any) -> str
     end = last.comma if last.comma is not None else last.value.end
     rest = _AFTER_VALUE.match(text, end)
     if rest is None:  # something of the object follows on the line, such as its }
-        tail = newline + outer if _same_line(text, end, here.close) else ""
+        tail = "" if "\n" in text[end : here.close] else newline + outer
         return (
             text[:end] + ("" if has_comma else ",") + added + ("," if has_comma else "") + tail + text[end:]
         )
@@ -269,10 +269,6 @@ def _begins_line(text: str, place: int) -> bool:
 
 def _line_start(text: str, place: int) -> int:
     return text.rfind("\n", 0, place) + 1
-
-
-def _same_line(text: str, start: int, end: int) -> bool:
-    return "\n" not in text[start:end]
 
 
 # ---- what may be shown ----------------------------------------------------------------------------------------

@@ -178,9 +178,8 @@ def _first_section(file: Path, text: str) -> str:
 def _pair(text: str, mark: str, form: str) -> tuple[str, str]:
     name, found, value = text.partition(mark)
     if not found or not name.strip():
-        raise UsageError(
-            f"An option is not of the form {form}."
-        )  # it may hold a secret, so it is not repeated
+        # It may hold a secret, so it is not repeated.
+        raise UsageError(f"An option is not of the form {form}.")
     return name.strip(), value.strip() if mark == ":" else value
 
 

@@ -18,9 +18,8 @@ from .file_edits import CannotEdit
 
 _Path = tuple[str, str]  # a section, and an entry in it
 _KEY: Final = re.compile(r"""( *)(?:"([^"]*)"|'([^']*)'|([^\s#"'\[{&*!-][^:#]*?)) *:(?:\s|$)""")
-_EMPTY: Final = re.compile(
-    r" *: *(?:\{ *\}|null|~)?( +#.*)?$"
-)  # behind the name of a section that is a block
+# Behind the name of a section that is a block.
+_EMPTY: Final = re.compile(r" *: *(?:\{ *\}|null|~)?( +#.*)?$")
 
 
 def put(text: str, path: _Path, value: Mapping[str, object]) -> str:

@@ -112,9 +112,8 @@ class _KernelBell:
                 self._watch(at, _OF_FOLDER, "")
                 continue
             self._watch(folder, _OF_NAMES, name)
-            if os.path.isfile(at) and not os.path.islink(
-                at
-            ):  # a mounted file is reported by its own watch only
+            # A mounted file is reported by its own watch only.
+            if os.path.isfile(at) and not os.path.islink(at):
                 self._watch(at, _OF_FILE, "")
 
     def _watch(self, path: str, mask: int, name: str) -> None:

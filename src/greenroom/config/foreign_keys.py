@@ -138,7 +138,7 @@ def _read_codex(found: Givens) -> None:
             given = found.pop(key)
             is_wrong = not is_number(given.value)
             fault = f"must be a number of seconds, is {kind_of(given.value)}" if is_wrong else ""
-            found.setdefault(ours, replace(given, value=_milliseconds(given.value), fault=fault))
+            found.setdefault(ours, _in_milliseconds(replace(given, fault=fault)))
     for key in _PARALLEL & found.keys():
         given = found.pop(key)
         if given.value is False:  # true is how it is here
@@ -156,10 +156,8 @@ def _read_codex(found: Givens) -> None:
         elif key == "env_http_headers" and is_object(given.value):
             names = {**given.value}
         if names is None or not all(isinstance(name, str) for pair in names.items() for name in pair):
-            wanted = (
-                "an array of names of variables" if key == "env_vars" else "an object of names of variables"
-            )
-            found[key] = given.faulty(f"must be {wanted}")
+            kind = "array" if key == "env_vars" else "object"
+            found[key] = given.faulty(f"must be an {kind} of names of variables")
             continue
         _add_to(found, ours, given, {name: reference.format(variable) for name, variable in names.items()})
 
@@ -406,15 +404,10 @@ def _read_defaults(found: Givens, note: Note, environ: Mapping[str, str]) -> Non
 def _read_timeout(found: Givens, given: ForeignValue, note: Note, environ: Mapping[str, str]) -> None:
     read = given.number("seconds", environ)
     if read.value == 0 and not read.fault:
-        note(
-            given.problem(
-                'has no effect here: a call always has an end; write "requestTimeoutMs" for a late one'
-            )
-        )
+        what = 'has no effect here: a call always has an end; write "requestTimeoutMs" for a late one'
+        note(given.problem(what))
     else:
-        found.setdefault(
-            "requestTimeoutMs", read if read.fault else replace(read, value=_milliseconds(read.value))
-        )
+        found.setdefault("requestTimeoutMs", _in_milliseconds(read))
 
 
 _LOGINS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -439,11 +432,8 @@ def _read_api_login(found: Givens, note: Note) -> None:
         return
     for part in parts:
         if not isinstance(said.get(part), str):
-            what = (
-                "is missing: add it"
-                if said.get(part) is None
-                else f"must be a string, is {kind_of(said[part])}"
-            )
+            is_missing = said.get(part) is None
+            what = "is missing: add it" if is_missing else f"must be a string, is {kind_of(said[part])}"
             found["auth"] = given.faulty(what, part)
             return
     _unread(given, ("type", *parts), note)
@@ -454,9 +444,8 @@ def _read_api_login(found: Givens, note: Note) -> None:
         case "header":
             _add_to(found, "headers", given, {said["name"]: said["value"]})
         case "basic":  # encoded when it is sent (`references`), so that it may refer to variables
-            _add_to(
-                found, "headers", given, {"Authorization": f"Basic {said['username']}:{said['password']}"}
-            )
+            login = f"Basic {said['username']}:{said['password']}"
+            _add_to(found, "headers", given, {"Authorization": login})
         case "query" if "url" in found and isinstance(found["url"].value, str):
             url = found["url"]
             mark = "&" if "?" in url.value else "?"
@@ -551,9 +540,7 @@ def _read_era(found: Givens) -> None:
     given = found.get("protocolVersion")
     if given is None or not isinstance(given.value, str):
         return
-    from ..protocol.jsonrpc.terms import (
-        MODERN_VERSIONS,  # few files need it, and it takes longer to import than the rest
-    )
+    from ..protocol.jsonrpc.terms import MODERN_VERSIONS  # few files need it, and it takes long to import
 
     eras = {"auto": None, "legacy": "handshake", **dict.fromkeys(MODERN_VERSIONS, "stateless")}
     if given.value in eras:
@@ -642,10 +629,7 @@ def adapter_settings(
         if value is None or is_remark(str(key)):
             continue
         if key in _ADAPTER_SECONDS:
-            read = given.number("seconds", environ, least=1)
-            found[_ADAPTER_SECONDS[key]] = (
-                read if read.fault else replace(read, value=_milliseconds(read.value))
-            )
+            found[_ADAPTER_SECONDS[key]] = _in_milliseconds(given.number("seconds", environ, least=1))
         elif key == "stdioLifecycle":
             found["isolation"] = given
         elif key == "transforms" and is_object(value):
@@ -728,13 +712,13 @@ def _transformed(said: Any) -> Any:
     return ours
 
 
-def _milliseconds(seconds: Any) -> Any:
-    if not is_number(seconds):
+def _in_milliseconds(seconds: ForeignValue) -> ForeignValue:
+    if seconds.fault:
         return seconds
     try:
-        return seconds * 1000.0
-    except OverflowError:
-        return float("inf")
+        return replace(seconds, value=seconds.value * 1000.0)
+    except OverflowError:  # an integer beyond every float
+        return replace(seconds, value=float("inf"))
 
 
 # ---- Keys of other programs that have no effect here, and what is said of them --------------------------------------

@@ -155,7 +155,9 @@ def _claude_code(raw: Any, around: Surroundings) -> Any:
     projects = raw.get("projects")
     here = projects.get(str(around.cwd)) if is_object(projects) else None
     everywhere, local = raw.get("mcpServers"), here.get("mcpServers") if is_object(here) else None
-    return {**raw, "mcpServers": {**_object(everywhere), **local}} if is_object(local) else raw
+    if not is_object(local):
+        return raw
+    return {**raw, "mcpServers": {**(everywhere if is_object(everywhere) else {}), **local}}
 
 
 _VS_CODE: Final = lazy_pattern(
@@ -239,10 +241,6 @@ def _opencode_entry(entry: Mapping[Any, Any], around: Surroundings) -> dict[Any,
     if is_array(command) and command:
         mapped["command"], mapped["args"] = command[0], list(command[1:])
     return mapped
-
-
-def _object(value: Any) -> Mapping[Any, Any]:
-    return value if is_object(value) else {}
 
 
 # ---- places ----------------------------------------------------------------------------------------------

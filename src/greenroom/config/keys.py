@@ -405,10 +405,6 @@ class _HttpTool(Struct, forbid_unknown_fields=True, rename="camel"):
     body: Annotated[_RequestBody, wanted("an object")] | UnsetType = UNSET
 
 
-def _http_tools(read: Mapping[str, _HttpTool]) -> dict[str, Any]:
-    return {name: _http_tool(one) for name, one in read.items()}
-
-
 def _http_tool(read: _HttpTool) -> dict[str, Any]:
     found = {**_said(read, UNSET), "method": read.method.upper()}
     if read.params is not UNSET:
@@ -423,7 +419,7 @@ HTTP_TOOLS: Final = ValueKind(
         Mapping[_RequestName, _HttpTool], wanted('an object like {"tool": {"method": "GET", "path": "/…"}}')
     ],
     "tool → request",
-    _http_tools,
+    lambda read: {name: _http_tool(one) for name, one in read.items()},
 )
 
 

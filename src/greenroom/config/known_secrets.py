@@ -29,9 +29,8 @@ from .scrubbing import (
 if TYPE_CHECKING:
     from ahocorasick_rs import BytesAhoCorasick
 
-_LAST: Final = (
-    16  # so many different answers of a server's commands are known at once, and so many tokens of a caller
-)
+# So many different answers of a server's commands are known at once, and so many tokens of a caller.
+_LAST: Final = 16
 _AUTOMATON: Final = 1 << 14  # words of one: some twenty milliseconds to make it
 _LOOK: Final = 1 << 16  # bytes that are looked at while no other thread can run
 

@@ -57,7 +57,7 @@ def redacted(config: Config, *, changed: bool = False) -> dict[str, Any]:
     obeyed), `mcpServers`, `settings`, `sources` (the same paths, holding file names or "default"), `broken` (name →
     reason), `problems`. `changed`: of the settings only those that a file gives.
     """
-    sources = _setting_sources(config)
+    sources = {key.name: config.setting_sources.get(key.attribute, "default") for key in SETTING_KEYS}
     if changed:
         sources = {name: file for name, file in sources.items() if file != "default"}
     return {
@@ -214,10 +214,6 @@ def _setting(key: Key, settings: Settings) -> Any:
 
 def _server_sources(definition: ServerDefinition) -> dict[str, str]:
     return {SERVER_KEY_NAMES.get(said, said): source for said, source in definition.sources.items()}
-
-
-def _setting_sources(config: Config) -> dict[str, str]:
-    return {key.name: config.setting_sources.get(key.attribute, "default") for key in SETTING_KEYS}
 
 
 BY_FORM: Final = "text"  # what is called this has been hidden for its form alone

@@ -699,8 +699,7 @@ class Settings(Model, frozen=True, eq=False):
         "installTurns",
         count("starts"),
         "How many of these starts may be of npx, uvx, docker and similar commands, which may install something, if "
-        "no call "
-        "waits for them.",
+        "no call waits for them.",
         2,
     )
     resolve_npx: bool = key("resolveNpx", FLAG, NPX, True)
@@ -800,16 +799,14 @@ class Settings(Model, frozen=True, eq=False):
         "semanticSearch",
         MODEL,
         "Whether search also finds tools by meaning. `true` uses the model of an installed package; a path names the "
-        "folder "
-        "of a model ([by meaning](finding-tools.md#by-meaning)).",
+        "folder of a model ([by meaning](finding-tools.md#by-meaning)).",
         False,
     )
     direct_tools: bool | tuple[str, ...] = key(
         "directTools",
         CHOICE,
         "Which tools `--expose direct` shows: all (`true`), none (`false`), or a list. The tools of a list are also "
-        "shown "
-        "beside the `mcp` tool.",
+        "shown beside the `mcp` tool.",
         True,
     )
     frequent_tools: int = key(
@@ -847,8 +844,7 @@ class Settings(Model, frozen=True, eq=False):
         "firstListTimeoutMs",
         MILLISECONDS_FROM_0,
         "How long a client's first list (`--expose direct`), and a search without a good match (`mcp`), wait for "
-        "servers "
-        "whose tools are unknown.",
+        "servers whose tools are unknown.",
         10.0,
     )
     max_line: int = key(
@@ -999,12 +995,12 @@ class Settings(Model, frozen=True, eq=False):
     output_max_lines: int = key(
         "outputGuard.maxLines", count("lines", least=0), "The most lines in an answer; 0 = no limit.", 2000
     )
-    output_max_image: int = key(
+    output_max_image: int = key(  # most clients refuse 5 MiB
         "outputGuard.maxImageBytes",
         count("bytes", least=0),
         "The largest image, in base64. A larger one is scaled down, or kept as a file; 0 = no limit.",
         4 * 1024 * 1024,
-    )  # most clients refuse five
+    )
     output_keep: float = key(
         "outputGuard.keepHours", HOURS, "How long files of long output are kept.", 24 * 3600.0
     )

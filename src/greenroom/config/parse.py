@@ -754,9 +754,7 @@ def merged_settings(layers: Iterable[tuple[str, Any]], note: Note, environ: Mapp
             said: Any = raw.get(block) if is_object(raw) else None
             if said is not None and not is_object(said):
                 note(Problem(place(source, block), f"must be an object, is {kind_of(said)}"))
-                said = (
-                    {} if block == "adapter" else None
-                )  # it is the adapter's file still, with its isolation
+                said = {} if block == "adapter" else None  # the adapter's file still, with its isolation
             if is_object(said):
                 _lay(merged, wrong, _block(block, said, source, note, environ))
     is_guarded = any(merged[name].value for name in _GUARDS if name in merged)

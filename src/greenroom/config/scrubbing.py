@@ -433,9 +433,7 @@ class Secrets:
         self._common: frozenset[str] = frozenset()  # those that are removed only where they stand alone
         self._stubs: frozenset[str] = frozenset()
         self._longest = 0  # characters of a spelling
-        self._run_on: tuple[
-            str, ...
-        ] = ()  # those that are no common ones, as they are looked for over ends of lines
+        self._run_on: tuple[str, ...] = ()  # those that are no common ones, as they are over ends of lines
         self._in_json: tuple[bytes, ...] | None = None
         self._begin: tuple[str, ...] = ()  # how those begin
         self.learn(found)

@@ -124,7 +124,8 @@ def _asked(layer: ConfigLayer, cwd: Path, environ: Mapping[str, str], found: boo
     names = tuple(name for name in (*alone.servers, *alone.broken) if name not in itself)
     try:
         named = _named_files(matter, layer.source, cwd, environ)
-        env_files, documents = _env_files(named), _documents(named)
+        env_files = _env_files(named)
+        documents = {path: _print_in(path) for path in named["openapi"]}
         matter |= {"envFiles": env_files} if env_files else {}
         matter |= {"documents": documents} if documents else {}
         known = digest(layer.source, str(cwd), matter)
@@ -159,10 +160,6 @@ def _env_files(named: Mapping[str, Iterable[str]]) -> dict[str, Mapping[str, str
     from .secret_sources import agreed_part_of
 
     return {path: agreed_part_of(path) for path in named["envFile"]}
-
-
-def _documents(named: Mapping[str, Iterable[str]]) -> dict[str, str | None]:
-    return {path: _print_in(path) for path in named["openapi"]}
 
 
 def _print_in(path: str) -> str | None:
@@ -260,7 +257,10 @@ def what_matters(raw: Any, *, imported: bool = False, without: Container[str] = 
     for section in SECTIONS:
         entries = raw.get(section)
         for name, entry in entries.items() if is_object(entries) else ():
-            if name not in without and is_object(entry) and (said := _of_entry(entry)):
+            if name in without or not is_object(entry):
+                continue
+            said = {str(key): value for key, value in entry.items() if not _is_harmless(str(key), value)}
+            if said:
                 servers.setdefault(str(name), said)
     rest = {} if imported else {key: raw[key] for key in _ALSO if raw.get(key)}
     return {**({"mcpServers": servers} if servers else {}), **rest}
@@ -274,10 +274,6 @@ def digest(file: str, directory: str, matter: Mapping[str, Any]) -> str:
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from None
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _of_entry(entry: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(key): value for key, value in entry.items() if not _is_harmless(str(key), value)}
 
 
 def _is_harmless(key: str, value: Any) -> bool:
@@ -300,9 +296,7 @@ def _is_harmless(key: str, value: Any) -> bool:
 
 _VALUES: Final = frozenset({"env", "headers"})
 _PATHS: Final = frozenset({"cwd", "socket", "envFile", "openapi", "uploads", "bearerTokenEnv"})
-_NAMED: Final = frozenset(
-    {"auth", "oauth", "requestHeadersCommand", "http"}
-)  # objects with keys of known meaning
+_NAMED: Final = frozenset({"auth", "oauth", "requestHeadersCommand", "http"})  # with keys of known meaning
 _LOGINS: Final = frozenset({"oauth", "bearer"})  # the words of `auth`
 _TEXTS: Final = _VALUES | _PATHS | {"args", "command", "url"}
 _PLAIN: Final = frozenset({"type", "transport", "transportType", "enabled", *SERVER_KEY}) - _TEXTS

@@ -385,14 +385,6 @@ def _value(read: str | _Keyring) -> str:
     return read if isinstance(read, str) else of_keyring(read.keyring)
 
 
-def _values(read: Sequence[str | _Keyring]) -> tuple[str, ...]:
-    return tuple(map(_value, read))
-
-
-def _value_map(read: Mapping[str, str | _Keyring]) -> dict[str, str]:
-    return {name: _value(one) for name, one in read.items()}
-
-
 def _session_headers(read: Mapping[str, str]) -> Mapping[str, str]:
     seen: dict[str, str] = {}
     for header in read:
@@ -420,10 +412,14 @@ TEXTS: Final = ValueKind(Texts, "array of strings")
 TEXT_MAP: Final = ValueKind(TextMap, "object of strings")
 VALUE: Final = ValueKind(Annotated[Text | _Keyring, _OR_KEYRING], "string", _value)
 VALUES: Final = ValueKind(
-    Annotated[tuple[_Value, ...], wanted("an array of strings")], "array of strings", _values
+    Annotated[tuple[_Value, ...], wanted("an array of strings")],
+    "array of strings",
+    lambda read: tuple(map(_value, read)),
 )
 VALUE_MAP: Final = ValueKind(
-    Annotated[Mapping[Name, _Value], wanted("an object of strings")], "object of strings", _value_map
+    Annotated[Mapping[Name, _Value], wanted("an object of strings")],
+    "object of strings",
+    lambda read: {name: _value(one) for name, one in read.items()},
 )
 _Header: TypeAlias = Annotated[
     str, name(HEADER_NAME.pattern, "is not a name that a header may have: write letters, digits and hyphens")
