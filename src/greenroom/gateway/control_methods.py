@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 # (`safety.approval_desk`). `approve` takes the number of a call and one of the answers of the form.
 
 _PART: Final = 1 << 18  # bytes of a tape that are made and written at once
-VERDICTS: Final[Mapping[Any, Verdict]] = {verdict.value: verdict for verdict in Verdict}
 
 
 def approval_methods(room: RoomPort) -> Mapping[str, Handler]:
@@ -64,13 +63,19 @@ def approval_methods(room: RoomPort) -> Mapping[str, Handler]:
         return said
 
     async def approve(params: Mapping[str, Any]) -> Any:
-        verdict = VERDICTS.get(text_in(params, "verdict"))
-        if verdict is None:
-            raise UsageError(f'"verdict" must be one of {", ".join(VERDICTS)}.')
+        verdict = verdict_in(params)
         request = room.services.approvals.answer(whole_in(params, "number"), verdict).request
         return {"server": request.server, "tool": request.tool, "session": request.session}
 
     return {"approvals": approvals, "approve": approve}
+
+
+def verdict_in(params: Mapping[str, Any]) -> Verdict:
+    """What a person has decided. Raises `UsageError`."""
+    try:
+        return Verdict(params.get("verdict"))
+    except ValueError:
+        raise UsageError(f'"verdict" must be one of {", ".join(each.value for each in Verdict)}.') from None
 
 
 def held_view(room: RoomPort) -> dict[str, Any]:

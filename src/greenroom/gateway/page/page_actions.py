@@ -33,7 +33,7 @@ from ...safety.approval import Verdict
 from ...safety.audit import ACT
 from ...supervisor.attachments import AUDIT
 from ...supervisor.room import port_of
-from ..control_methods import VERDICTS, allowing
+from ..control_methods import allowing, verdict_in
 from ..doors.control_protocol import object_in, text_in, whole_in
 from ..exposures.mcp_tool import McpTool, ask
 from ..exposures.tool_definition import FOR_PEOPLE
@@ -158,10 +158,7 @@ class PageActions:
         return {"said": "The call failed." if failed else "The call is done.", "result": details}
 
     async def _answer(self, params: Params, _who: str) -> dict[str, Any]:
-        verdict = VERDICTS.get(text_in(params, "verdict"))
-        if verdict is None:
-            raise UsageError(f'"verdict" must be one of {", ".join(VERDICTS)}.')
-        number = whole_in(params, "number")
+        verdict, number = verdict_in(params), whole_in(params, "number")
         request = self._port.services.approvals.answer(number, verdict).request
         return {"said": f"{_SAID[verdict]}: the call {number} of {one_line(request.tool, 100)}."}
 
