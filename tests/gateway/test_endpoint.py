@@ -477,7 +477,7 @@ async def test_an_open_stream_is_told_what_it_asked_for_under_its_own_id() -> No
     uris = ["x:/a", "no:/", "as:/spelled"]
     wanted = {"toolsListChanged": True, "promptsListChanged": 1, "resourceSubscriptions": uris}
     async with anyio.create_task_group() as group:
-        group.start_soon(client.listen, cast("Any", Ended()), wanted)
+        group.start_soon(client.listen, cast("Any", Ended(client=told)), wanted)
         await anyio.wait_all_tasks_blocked()
         granted = {"toolsListChanged": True, "resourceSubscriptions": ["x:/a", "as:/spelled"]}
         acknowledged = {"notifications": granted, "_meta": meta}

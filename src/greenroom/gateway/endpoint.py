@@ -26,7 +26,7 @@ import msgspec
 from ..actors.current_trace import current_trace, within
 from ..actors.host import in_common
 from ..actors.login.caller_identity import CallerIdentity
-from ..actors.open_requests import RequestTable, mark_sent
+from ..actors.open_requests import IncomingTable, RequestTable, mark_sent
 from ..actors.peer import Exchange
 from ..actors.timers import at_most
 from ..actors.workers import aside
@@ -44,12 +44,13 @@ from .jobs import (
     JOBS,
     LISTS,
     METHODS,
+    REFUSALS,
     AnswerSink,
     Job,
+    OpenJobs,
     Spawn,
     check_cursor,
     no_method,
-    open_jobs,
     read_large,
     stateless_meta,
 )
@@ -117,7 +118,7 @@ class ClientSession:
         self.kind_of_job: type[Job] = Job
         self._outlet = outlet
         self._spawn = spawn
-        self._open = open_jobs(endpoint.max_open)
+        self._open: OpenJobs = IncomingTable(endpoint.max_open, REFUSALS)
         self.answers: AnswerSink = AnswerSink(
             self._open, outlet.send, self.tell, endpoint.server_info(), endpoint.note
         )
@@ -242,7 +243,7 @@ class ClientSession:
         """Answer a message that raised this. `key` is its id, if that could be read; else its head may show one. If the
         message is itself an answer, the server request that it belongs to fails."""
         if not isinstance(error, RpcFault):
-            self._outlet.send(self.answers.bug_line(key, error))
+            self._outlet.send(rpc.error_line(key, self.answers.bug(error)))
             return
         if not key:
             key = rpc.read_head_id(line)

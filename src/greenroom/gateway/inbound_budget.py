@@ -8,7 +8,8 @@ connects make us hold more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import Busy
@@ -36,25 +37,17 @@ class InboundBudget:
     def give_back(self, size: int) -> None:
         self.held -= size
 
+    @contextmanager
+    def arriving(self) -> Generator[Callable[[int], None]]:
+        """A message that comes piece by piece. What is taken for it, as `take` does, counts as long as this is open."""
+        size = 0
 
-class InboundMessage:
-    """One message that comes piece by piece: `with InboundMessage(budget) as one: … one.add(size)`. It counts as
-    long as this is open."""
+        def take(more: int) -> None:
+            nonlocal size
+            self.take(more)
+            size += more
 
-    __slots__ = ("_budget", "_size")
-
-    def __init__(self, budget: InboundBudget) -> None:
-        self._budget = budget
-        self._size = 0
-
-    def __enter__(self) -> InboundMessage:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._size:
-            self._budget.give_back(self._size)
-
-    def add(self, size: int) -> None:
-        """Raises `RpcFault` when this would be too much."""
-        self._budget.take(size)
-        self._size += size
+        try:
+            yield take
+        finally:
+            self.give_back(size)

@@ -362,10 +362,8 @@ class Job:
 # for. If an answer cannot be written, the client gets an error that says why. A bug of ours is answered with
 # -32603, and no traceback is ever sent.
 
-_UNCACHED: Final = {
-    "ttlMs": 0,
-    "cacheScope": "private",
-}  # a server may let its results be cached; that does not hold for the gateway
+# A server may let its results be cached; that does not hold for the gateway.
+_UNCACHED: Final = {"ttlMs": 0, "cacheScope": "private"}
 UNTOLD: Final = object()  # in place of a progress token: only a task that the call may become wants progress
 _FRAMES_TOLD: Final = 4  # the innermost frames of a bug's traceback
 OpenJobs = IncomingTable[bytes, Job]  # by the request ids, as the client wrote them
@@ -374,11 +372,6 @@ REFUSALS: Final = Refusals(
     same_id="Invalid request: a call with this id is still in flight.",
     closing="The gateway is shutting down; nothing was called.",
 )
-
-
-def open_jobs(limit: int) -> OpenJobs:
-    """The table of one client's open requests, of which there are at most `limit`."""
-    return IncomingTable(limit, REFUSALS)
 
 
 class AnswerSink:
@@ -488,10 +481,6 @@ class AnswerSink:
         }
         return rpc.result_line(job.key, self.stamped(result) if job.modern else result)
 
-    def bug_line(self, key: bytes, error: Exception) -> bytes:
-        """Note a bug of ours. Returns the line of the error that is answered in its place."""
-        return rpc.error_line(key, self.bug(error))
-
     def bug(self, error: Exception) -> RpcFault:
         """Note a bug of ours. Returns the error that is answered in its place."""
         self._note(bug_in_words(error))
@@ -521,16 +510,14 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
 @asynccontextmanager
-async def acknowledged(
-    tell: Callable[..., object], job: Job, said: Mapping[str, Any]
-) -> AsyncGenerator[None]:
-    """Acknowledge with `tell` what the client is told on the stream of this job: what `said` says, and its tasks as
-    long as the context is open."""
+async def acknowledged(job: Job, said: Mapping[str, Any]) -> AsyncGenerator[None]:
+    """Acknowledge what the client is told on the stream of this job: what `said` says, and its tasks as long as the
+    context is open."""
     meta, tasks = job.subscription, job.tasks
     if tasks is not None:
         await tasks.find()
     granted = said if tasks is None else {**said, "taskIds": tasks.ids}
-    tell(_ACKNOWLEDGED, {"notifications": granted, "_meta": meta})
+    job.client.tell(_ACKNOWLEDGED, {"notifications": granted, "_meta": meta})
     if tasks is None:
         yield
         return

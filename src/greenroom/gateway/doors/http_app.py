@@ -31,7 +31,6 @@ from ...protocol.tasks import ABOUT_TASKS
 from ...supervisor.room import port_of
 from ..exposures.query_modes import CatalogueReader, CatalogueSnapshot
 from ..exposures.tool_texts import tool_details
-from ..inbound_budget import InboundMessage
 from ..json_views import room_status_view
 from ..next_steps import PLAIN, Commands
 from ..state_handles import GONE, NEW_STATE, no_such_state
@@ -376,7 +375,7 @@ class HttpDoor(Paths):
     ) -> None:
         """Take a message that has not come whole yet, or takes long to read."""
         try:
-            with InboundMessage(self._conversations.inbound_budget) as arriving:
+            with self._conversations.inbound_budget.arriving() as arriving:
                 body = await request.body(self._rules.max_body, self._body_time, arriving)
                 message = await read_message(body, request.trace)
         except RpcFault as fault:

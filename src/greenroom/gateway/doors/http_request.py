@@ -19,7 +19,6 @@ from ...config.model import Settings
 from ...protocol import jsonrpc as rpc
 from ...protocol.jsonrpc.terms import MISSING_CAPABILITY, TRACE_KEYS, RpcFault
 from ...protocol.trace_context import TraceContext, trace_in
-from ..inbound_budget import InboundMessage
 
 # ---- How a request is refused: the status codes of the door ---------------------------------------------------------
 #
@@ -306,10 +305,10 @@ class DoorRequest:
         return on_one_line(body)
 
     async def body(
-        self, most: int, time: Deadlines[DoorRequest], arriving: InboundMessage | None = None
+        self, most: int, time: Deadlines[DoorRequest], arriving: Callable[[int], object] | None = None
     ) -> bytes | bytearray:
         """The whole body, on one line: without newlines, which in JSON are white space, and which must not reach a
-        server that reads lines. What comes in pieces is counted as `arriving`. Raises
+        server that reads lines. What comes in pieces is told to `arriving`. Raises
         `HttpRefusal` when it is larger than `most`, has more values than a message may have, or takes more than its
         `time`; `RpcFault` when too much waits at the doors; `ClientGone`."""
         length = self.headers.get(b"content-length", b"0")
@@ -323,7 +322,7 @@ class DoorRequest:
             while (piece := await self.piece()) is not None:
                 over = held.add(on_one_line(piece))
                 if arriving is not None:
-                    arriving.add(len(piece))
+                    arriving(len(piece))
                 if over:
                     raise HttpRefusal(413, f"Content Too Large: the request has more than {over}.")
                 if len(held.data) > most:
@@ -499,9 +498,8 @@ class Deadlines(Generic[T]):
         self._ring = ring
         self._due: dict[T, float] = {}  # the first is due first
         self._timer: asyncio.TimerHandle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = (
-            None  # asking for it costs a system call before Python 3.12
-        )
+        # Asking for it costs a system call before Python 3.12.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
         return len(self._due)
@@ -593,9 +591,8 @@ class Rules:
     sent_at_once: int = 32  # requests that one connection may send before they are answered
     stalled_time: float = 60.0  # a peer that reads nothing for so long, while something waits, is cut
     keep_alive: float = 15.0  # between two signs of life on a silent event stream
-    commit_time: float = (
-        2.0  # a request without an answer for so long gets an event stream, which can be resumed
-    )
+    # A request without an answer for so long gets an event stream, which can be resumed.
+    commit_time: float = 2.0
     replay_events: int = 256  # of one event stream
     replay_bytes: int = MIB  # of one event stream
     busy_bytes: int = 256 << 10  # unread by the client: no notification is added

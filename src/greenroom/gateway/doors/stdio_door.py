@@ -83,10 +83,6 @@ class StdioDoor:
         self._unreadable: OSError | None = None
 
     @property
-    def congested(self) -> bool:
-        return self._writer.congested
-
-    @property
     def busy(self) -> bool:
         return self._writer.busy
 

@@ -175,7 +175,7 @@ class DirectClient:
                 said: dict[str, Any] = dict.fromkeys(sorted(flags), True)
                 if places:
                     said["resourceSubscriptions"] = [place.uri for place in places]
-                async with acknowledged(self._client.tell, job, said):
+                async with acknowledged(job, said):
                     for (server, part), params in begun.early.items():
                         for place in places:
                             self._tell(place, server, part, params, meta)

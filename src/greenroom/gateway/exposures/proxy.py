@@ -47,9 +47,8 @@ class Proxy:
     it to all clients of the same profile. `frequent`: those that are shown to this client from the beginning.
     `on_answer` is told the name of each tool whose call was answered."""
 
-    _plain_name: str | None = (
-        NAME  # a tool of ours whose requests are read in the short way, if they are plain
-    )
+    # A tool of ours whose requests are read in the short way, if they are plain.
+    _plain_name: str | None = NAME
     _names: Container[str] = (NAME,)  # of our tools
 
     def __init__(
@@ -278,16 +277,13 @@ class BesideClient:
         any; those that it cannot see are not listed."""
         self._beside = beside
         self._catalogue = catalogue
-        self._own: ChosenTools | None = (
-            None  # what is chosen for it, once its own servers have listed something else
-        )
+        # What is chosen for it, once its own servers have listed something else.
+        self._own: ChosenTools | None = None
         self._client: ClientSession | None = None
-        self._promoted: dict[str, Mapping[str, Any] | None] = dict.fromkeys(
-            frequent
-        )  # as last listed, in this order
-        self._used: dict[str, None] = dict.fromkeys(
-            reversed(frequent)
-        )  # the same names, the last one called is the last
+        # As last listed, in this order.
+        self._promoted: dict[str, Mapping[str, Any] | None] = dict.fromkeys(frequent)
+        # The same names, the last one called is the last.
+        self._used: dict[str, None] = dict.fromkeys(reversed(frequent))
         self._streams: list[Mapping[str, Any]] = []  # the `_meta` of each that listens
 
     def came(self, client: ClientSession) -> None:
@@ -398,7 +394,7 @@ class BesideClient:
         if hears:
             self._streams.append(meta)
         try:
-            async with acknowledged(job.client.tell, job, {_FLAG: True} if hears else {}):
+            async with acknowledged(job, {_FLAG: True} if hears else {}):
                 await anyio.sleep_forever()
         finally:
             if hears:
