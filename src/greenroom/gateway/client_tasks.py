@@ -740,9 +740,8 @@ class TaskHandler(msgspec.Struct, frozen=True, eq=False):
     timer: Callable[[float, Callable[[], None]], Timer]
     lists: bool = True
     _leaving: set[Job] = msgspec.field(default_factory=set[Job])  # become tasks as soon as that is written
-    _fetching: dict[Job, anyio.Event] = msgspec.field(
-        default_factory=dict[Job, anyio.Event]
-    )  # `tasks/result`, until answered
+    # `tasks/result`, until answered.
+    _fetching: dict[Job, anyio.Event] = msgspec.field(default_factory=dict[Job, anyio.Event])
 
     @property
     def running(self) -> int:

@@ -210,9 +210,8 @@ async def follow(
 
 
 def _because(event: Transition) -> str:
-    is_said = (
-        event.cause is Cause.SCOPE_ENDED and event.detail
-    )  # the detail says which one, and in plain words
+    # The detail says which one, and in plain words.
+    is_said = event.cause is Cause.SCOPE_ENDED and event.detail
     reasons = [event.cause.value if event.cause and not is_said else "", event.detail]
     text = ", ".join(reason for reason in reasons if reason)
     return f" ({text})" if text else ""

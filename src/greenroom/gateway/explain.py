@@ -77,9 +77,8 @@ class Past:
     callers: Mapping[str, tuple[int, float]] = attrs.field(factory=dict[str, tuple[int, float]])
     # of each caller how many calls, and seconds since the last one
     next: TreeDeadline | None = None
-    since: float | None = (
-        None  # seconds since the last transition of its shared address; None: longer than is known
-    )
+    # Seconds since the last transition of its shared address; None: longer than is known.
+    since: float | None = None
 
     def seconds_left(self, what: str) -> float | None:
         """How long it is until then; None: something else comes first."""

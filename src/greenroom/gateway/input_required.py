@@ -57,12 +57,10 @@ from .jobs import Job
 
 _KEY: Final = "question"
 _NOT_COMPARED: Final = frozenset({"_meta", "requestState", "inputResponses"})
-_MORE: Final = frozenset(
-    {"requestState", "inputResponses"}
-)  # what a request has that is not the first of its call
-_LOOKED_INTO: Final = (
-    1 << 16
-)  # bytes of a value that is compared by what it says; a longer one, by how it is written
+# What a request has that is not the first of its call.
+_MORE: Final = frozenset({"requestState", "inputResponses"})
+# Bytes of a value that is compared by what it says; a longer one, by how it is written.
+_LOOKED_INTO: Final = 1 << 16
 _ROUNDS: Final = 8  # questions of one call that can be asked again; of a call with more, none
 _NAMES_OVER: Final = 256  # names of ended calls that are remembered
 _OVER: Final = (

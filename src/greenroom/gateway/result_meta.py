@@ -14,9 +14,8 @@ from ..protocol import upstream_error
 
 DETAILS: Final = "greenroom/details"  # in every answer of the `mcp` tool
 NOTE: Final = "greenroom/note"  # of a call that a person typed: what is said of its arguments
-ALONE: Final = (
-    "greenroom/alone"  # of a call that a person typed: its server was started for that command alone
-)
+# Of a call that a person typed: its server was started for that command alone.
+ALONE: Final = "greenroom/alone"
 ERROR: Final = upstream_error.ERROR  # at the direct door: why the server did not answer a call
 SERVER: Final = upstream_error.SERVER  # in a server's requests and in the data of its errors: its name
 OURS: Final = "greenroom/"

@@ -80,9 +80,8 @@ class Options(msgspec.Struct, frozen=True):
     reread: Callable[[], Config] | None = None  # how to read the configuration again, when its files change
     version: str = "0"
     commands: Commands = msgspec.field(default_factory=Commands)  # as they are typed for this configuration
-    hosts: Callable[[Any], list[Any]] | None = (
-        None  # those of the room's cluster, for the page; None: there is none
-    )
+    # Those of the room's cluster, for the page; None: there is none.
+    hosts: Callable[[Any], list[Any]] | None = None
     log_to: int = 2  # a descriptor, for `served_http`
     played: Mapping[str, bool] | None = None  # the servers that a tape plays, and whether it knows them
     switch: Switch | None = None  # how a server is taken out of service, in the file that defines it
@@ -592,9 +591,8 @@ class _HttpService(msgspec.Struct, frozen=True):
             tokens = http.tokens if http.tokens_of is None else http.tokens_of(config)
             hosts, origins = config.settings.http_hosts, config.settings.http_origins
             access = Access(http.host, tokens, oauth=oauth, hosts=hosts, origins=origins)
-            if (
-                http.tokens and not tokens and oauth is None
-            ):  # perhaps only because a file is away for a moment
+            # Perhaps only because a file is away for a moment.
+            if http.tokens and not tokens and oauth is None:
                 raise UsageError(
                     "No token is left. To open the HTTP door to everybody who reaches it, start the gateway again."
                 )
@@ -634,9 +632,8 @@ def _url(listener: socket.socket, http: HttpOptions) -> str:
 # A second signal ends it at once.
 
 _OFTEN: Final = 64  # lines between two looks at the size of the log
-_LAST_RESORT_IN_BACKGROUND: Final = (
-    5.0  # seconds from ending at once to the alarm; nobody waits for this process
-)
+# Seconds from ending at once to the alarm; nobody waits for this process.
+_LAST_RESORT_IN_BACKGROUND: Final = 5.0
 
 
 class RoomLog(EventLog):

@@ -275,9 +275,8 @@ class Doorway:
                 else:
                     talk.close()
                     await door.flush(_LAST_WORDS)
-                    say(
-                        client.line, end=OF_CLIENT
-                    )  # before its session ends: a child may take its time to stop
+                    # Before its session ends: a child may take its time to stop.
+                    say(client.line, end=OF_CLIENT)
             tasks.cancel_scope.cancel()
 
 

@@ -229,9 +229,8 @@ async def _serve_client(stream: Any, methods: ControlMethods, lines: ControlConn
                 else:
                     answer = await _answer(line, methods)
                 if isinstance(parts := answer.get("result"), AsyncGenerator):
-                    lines.asks(
-                        scope, False
-                    )  # it never ends by itself: a gateway that ends does not wait for it
+                    # It never ends by itself: a gateway that ends does not wait for it.
+                    lines.asks(scope, False)
                     answer = {"result": await _streamed(cast("AsyncGenerator[str]", parts), stream, scope)}
                 try:
                     await stream.send(_encoded(answer))

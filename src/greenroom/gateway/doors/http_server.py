@@ -55,9 +55,8 @@ def check_tls(cert: Path | None, key: Path | None) -> None:
     try:
         _tls(cert, key)
     except OSError as error:  # an ssl.SSLError is one too
-        if key is None and isinstance(
-            error, ssl.SSLError
-        ):  # the file is there: it may have had the key in it, too
+        # The file is there: it may have had the key in it, too.
+        if key is None and isinstance(error, ssl.SSLError):
             text = f"--tls-cert needs the certificate's key, and {cert} does not have it. Give --tls-key as well."
             raise UsageError(text) from None
         raise UsageError(f"The certificate or its key cannot be used: {error}. Correct --tls-cert.") from None

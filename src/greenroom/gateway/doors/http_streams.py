@@ -131,9 +131,8 @@ class SseStream:
                 self._reader = None
 
     async def _write_to(self, request: DoorRequest) -> None:
-        while (
-            self._reader is request and not request.is_over
-        ):  # what comes after that waits for the next reader
+        # What comes after that waits for the next reader.
+        while self._reader is request and not request.is_over:
             if self.read < self.last:
                 for frames in self._unread_frames():
                     await request.write(frames)

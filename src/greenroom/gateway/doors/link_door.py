@@ -226,9 +226,8 @@ class LinkDoor:
                         await left.wait()
                     parts.cancel_scope.cancel()
                 with suppress(OSError):
-                    line.shutdown(
-                        socket.SHUT_RDWR
-                    )  # before its session ends: a child may take its time to stop
+                    # Before its session ends: a child may take its time to stop.
+                    line.shutdown(socket.SHUT_RDWR)
             tasks.cancel_scope.cancel()
 
     def _send(self, write: Callable[[bytes], bool], hello: LinkHello, line: bytes) -> bool:

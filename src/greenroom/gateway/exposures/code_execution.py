@@ -81,9 +81,8 @@ class Execution:
         self.text = ""  # why there is no result, if there is none
         self.result: Mapping[str, Any] | None = None
         self.failure: Exception | None = None  # a bug
-        self.news: Mapping[str, Any] | None = (
-            None  # as of any call that a job follows; its own calls tell theirs
-        )
+        # As of any call that a job follows; its own calls tell theirs.
+        self.news: Mapping[str, Any] | None = None
         self._commands = Commands()
 
     def begin(self, suspended: SuspendedCalls, job: Job) -> None:

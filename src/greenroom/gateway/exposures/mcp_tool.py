@@ -54,9 +54,8 @@ if TYPE_CHECKING:
     from ..endpoint import ClientSession
 
 T = TypeVar("T")
-_PERSON_WAITS: Final = (
-    1.0  # seconds of a search for unknown servers: a person is told of these, and asks again
-)
+# Seconds of a search for unknown servers: a person is told of these, and asks again.
+_PERSON_WAITS: Final = 1.0
 _LOOK_EVERY: Final = 0.25  # seconds between two looks of a search that waits
 _TASK_SECONDS: Final = 20.0  # that one look at a task waits for its end: less than clients wait for an answer
 

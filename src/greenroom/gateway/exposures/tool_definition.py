@@ -400,9 +400,8 @@ class Hints(msgspec.Struct, frozen=True):
     learn: str  # what to do about servers of which nothing is known
     mend: str  # and about one that failed
     try_now: str  # and about one that is not tried again yet
-    mend_program: str = (
-        "`greenroom explain {typed}` says what to do."  # about one whose program cannot be run
-    )
+    # About one whose program cannot be run.
+    mend_program: str = "`greenroom explain {typed}` says what to do."
     log_in: str = "To log in: greenroom auth {typed}"
     call: str = 'mcp({{ tool: "{tool}" }})'
     describe: str = 'mcp({{ describe: "{tool}" }})'

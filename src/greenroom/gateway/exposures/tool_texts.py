@@ -87,9 +87,8 @@ _A_TYPE: Final = {  # of a parameter, in words
     "array": "a list, such as [1, 2]",
     "object": 'an object, such as {"a": 1}',
 }
-_FAILED: Final = (
-    "Failed to call tool:"  # also the first words of an error of another `mcp` tool behind this one
-)
+# Also the first words of an error of another `mcp` tool behind this one.
+_FAILED: Final = "Failed to call tool:"
 
 
 def _short(name: str) -> str:

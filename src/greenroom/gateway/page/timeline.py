@@ -32,10 +32,8 @@ _PLACES_WITHOUT_WAIT: Final = (
     "live",
     "leaving",
 )  # a state says it all there, or nothing is to say
-_WAITED_FOR: Final = {
-    "breaker": "circuit breaker",
-    "starting": "connect",
-}  # others have their own name, or are the queue
+# Others have their own name, or are the queue.
+_WAITED_FOR: Final = {"breaker": "circuit breaker", "starting": "connect"}
 _STARTS_WAIT_FOR: Final = {
     "breaker": "the circuit breaker",
     "permit": "a start permit",
@@ -161,9 +159,8 @@ class _Timeline:
     clients: _Lanes = attrs.field(factory=lambda: _Lanes("clients"))
     servers: _Lanes = attrs.field(factory=lambda: _Lanes("servers"))
     states: dict[str, _RunningState] = attrs.field(factory=lambda: dict[str, _RunningState]())
-    waits: dict[str, _RunningState] = attrs.field(
-        factory=lambda: dict[str, _RunningState]()
-    )  # on the way to a connection
+    # On the way to a connection.
+    waits: dict[str, _RunningState] = attrs.field(factory=lambda: dict[str, _RunningState]())
     moves: dict[str, list[tuple[float, str]]] = attrs.field(
         factory=lambda: dict[str, list[tuple[float, str]]]()
     )
