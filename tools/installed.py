@@ -4,15 +4,16 @@
 
 Each trial has an environment of its own, made for it, and runs in an empty folder with an empty home. An extra is
 installed with nothing beside it, so that a package which it needs and does not name is missed. Then the package is
-imported, `greenroom doctor` looks at what is there, and one thing is done that the extra is for (`tools/extras`).
+imported, `greenroom doctor` looks at what is there, and one thing is done that the extra is for (`tools/extras`). Of an
+extra that brings a framework its adapter is imported: `make world` plays it, with more than the extra.
 `uvx`, `pipx` and the bundle find it in a folder of wheels, as they would find it in an index.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from email.parser import Parser
 from pathlib import Path
 from typing import Final
 
+from tools.world._table import ADAPTERS
 from tools.world.installing import InstallFailed, install_in
 
 USES: Final = Path(__file__).resolve().parent / "extras"
@@ -69,12 +71,16 @@ def extras_of(wheel: Path) -> list[str]:
     return said.get_all("Provides-Extra") or []
 
 
-def use_of(extra: str) -> Path:
-    """The script that does one thing that the extra is for. Raises `TrialFailed`."""
-    file = USES / f"use_{extra.replace('-', '_')}.py"
+def use_of(extra: str) -> tuple[str, list[str]]:
+    """What is tried with the extra, in words, and the words with which Python does it. Raises `TrialFailed`."""
+    name = extra.replace("-", "_")
+    if name in {adapter.module for adapter in ADAPTERS}:
+        return "its adapter is imported", ["-c", f"import greenroom.adapters.{name}"]
+    file = USES / f"use_{name}.py"
     if not file.is_file():
         raise TrialFailed(f"the extra {extra} has no trial: write {file.name} in tools/extras")
-    return file
+    said = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").removesuffix(".")
+    return " ".join(said.split()), [str(file)]
 
 
 def try_pythons(wheel: Path, constraints: Path) -> Iterator[str]:
@@ -101,8 +107,9 @@ def try_extras(wheel: Path, only: Sequence[str] = ()) -> Iterator[str]:
     for extra in only or known:
         with environment(Path(sys.executable), [f"{wheel}[{extra}]"], None) as (inside, home):
             _commands(inside, home)
-            _run([inside, uses[extra]], f"with the extra {extra} alone, {uses[extra].name} failed", home)
-        yield f"the extra {extra}, alone: {_what_for(uses[extra])}"
+            said, words = uses[extra]
+            _run([inside, *words], f"with the extra {extra} alone this failed: {said}", home)
+        yield f"the extra {extra}, alone: {said}"
 
 
 def try_runners(wheel: Path, bundle: Path, constraints: Path) -> Iterator[str]:
@@ -134,11 +141,6 @@ def try_runners(wheel: Path, bundle: Path, constraints: Path) -> Iterator[str]:
         if '"serverInfo"' not in said:
             raise TrialFailed(f"{bundle.name} does not answer:\n{said}")
         yield "the bundle: it is valid, starts, and answers its client"
-
-
-def _what_for(use: Path) -> str:
-    found = re.match(r'"""(.*?)\.?"""', use.read_text(encoding="utf-8"), re.DOTALL)
-    return " ".join(found[1].split()) if found else use.name
 
 
 @contextmanager
