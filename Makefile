@@ -23,7 +23,7 @@ help:
 	@echo "make soak    a thousand servers over twenty slots, for a minute; real chaos, for ten; what reads bytes, searched; then the searches, deep"
 	@echo "make hostile hostile servers, clients, files and neighbours at every door, each alone (some minutes; DOORS=one: at one door)"
 	@echo "make chaos   real chaos, for a minute (GREENROOM_CHAOS_SECONDS=n; GREENROOM_SEED=n brings one back)"
-	@echo "make mutants change the policies, by hand and by machine, and the runtime: a test, or the search, goes red"
+	@echo "make mutants change the policies, by hand and by machine, and the runtime: a test goes red (ARGS=words: those faults alone)"
 	@echo "make check   format, lint, types, import arrows, docs and their site"
 	@echo "make conformance   the official MCP conformance suite against our client (ARGS='--leg 0.2-modern')"
 	@echo "make conformance-server   the same suite against our HTTP door (ARGS='--leg 0.2-modern')"
@@ -68,9 +68,8 @@ chaos: .venv/.developed
 	  tests/soak/test_chaos.py
 
 mutants: .venv/.mutable
-	@$(BIN)/python -m tools.policy_mutants $(ARGS)
-	@$(BIN)/python -m tools.mutate
-	@$(BIN)/python -m tools.search_mutants
+	@$(BIN)/python -m tools.mutants $(ARGS)
+	@$(if $(ARGS),,$(BIN)/python -m tools.mutate)
 
 check: .venv/.benched
 	$(BIN)/ruff format --check --quiet .

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGE: Final = Path("src", "greenroom")
 _NO_ROOMS: Final = frozenset({"benchmarks", "tests", "tools"})
 
@@ -47,10 +48,9 @@ def _at_the_top(root: Path) -> Iterator[Path]:
 
 def main() -> None:
     """Make the tree that type checkers read anew."""
-    root = Path(__file__).resolve().parent.parent
-    tree = root / "build" / "types" / "greenroom"
+    tree = ROOT / "build" / "types" / "greenroom"
     shutil.rmtree(tree, ignore_errors=True)
-    copy_package(root, tree, os.symlink)
+    copy_package(ROOT, tree, os.symlink)
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ class CircuitBreaker(msgspec.Struct, frozen=True):
 
     def half_open(self) -> CircuitBreaker:
         """A connect by name succeeded: the next call is the probe, without waiting."""
-        return replace(self, refuses_until=-math.inf, probing=False, is_told=False)
+        return replace(self, refuses_until=-math.inf, probing=False)
 
     def open_here(self, now: float) -> OpenBreaker | None:
         """What to tell other hosts: that it refuses, if it has found so itself."""

@@ -94,10 +94,10 @@ class IdleConnections(Generic[K]):
         while len(self._read) < count and self.next_since == math.inf:
             who, since = next(self._source, (None, math.inf))
             if who is None:
-                break
+                return False
             if since > self._by:
                 self.next_since = since
-                break
+                return False
             self._read.append(who)
         return len(self._read) >= count
 

@@ -212,9 +212,8 @@ def choose(free: Sequence[FreeChild]) -> int | None:
 
 def _delay(child: FreeChild) -> int:
     """The order of what there is to wait for: nothing, a handshake, a reset, a start."""
-    return {(True, True): 0, (True, False): 1, (False, True): 2, (False, False): 3}[
-        child.is_ready, child.is_used
-    ]
+    order = [(True, True), (True, False), (False, True), (False, False)]
+    return order.index((child.is_ready, child.is_used))
 
 
 def in_the_way(free: Sequence[FreeChild]) -> int | None:

@@ -330,6 +330,11 @@ def _next_lives(life: Life, in_flight: int) -> Iterator[tuple[Life, int]]:
         yield after, 0 if ENDS_CALLS & set(effects) else in_flight
 
 
+def test_a_caller_without_a_token_says_nothing_of_the_server() -> None:
+    assert Ending(Cause.CONNECT_FAILED, reason=Reason.NO_IDENTITY).is_of_caller
+    assert not Ending(Cause.CONNECT_FAILED).is_of_caller
+
+
 def test_every_reason_has_words_for_a_person() -> None:
     assert words_of(None) == ""
     assert words_of(Reason.NO_CALL, 2.5) == "no call for 2.5 s"

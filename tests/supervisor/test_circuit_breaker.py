@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.models import histories
 from tests.models.circuit_breaker import BreakerModel, Failure
 from tests.support.profiles import examples
+from tests.support.rows import for_each
 
 from greenroom.config.model import Settings
 from greenroom.protocol.status import OpenBreaker
@@ -323,13 +324,24 @@ def test_what_another_host_says_makes_starts_wait_and_counts_for_the_next_failur
     assert breaker.answered(POLICY, POLICY.stable_after) == CircuitBreaker()
 
 
+@for_each(
+    ("theirs", "seconds", "counted"),
+    [(3, 5.0, 3), (0, 5.0, 1), (99, 5.0, POLICY.threshold - 1), (3, 1.0, 3), (3, 0.9, 0)],
+)
+def test_what_is_told_counts_at_least_once_and_never_trips(theirs: int, seconds: float, counted: int) -> None:
+    breaker = CircuitBreaker().told(POLICY, 10.0, OpenBreaker(theirs, seconds, "exited"))
+    assert (breaker.failures, breaker.tripped) == (counted, False)
+
+
 def test_only_what_happened_here_is_told() -> None:
     assert CircuitBreaker().open_here(0.0) is None
     assert fail(CircuitBreaker(), 10.0).open_here(10.25) == OpenBreaker(1, 0.75, "refused")
+    assert fail(CircuitBreaker(), 10.0).open_here(11.0) is None, "it does not refuse any more"
     told = CircuitBreaker().told(POLICY, 10.0, OpenBreaker(3, 5.0, "exited"))
     assert told.open_here(11.0) is None
     assert fail(told, 11.0).open_here(12.0) == OpenBreaker(4, 7.0, "refused")
-    assert told.quarantined(POLICY, 11.0, "too often").open_here(11.0) is not None
+    quarantined = told.quarantined(POLICY, 11.0, "too often")
+    assert (quarantined.is_told, quarantined.open_here(11.0) is None) == (False, False)
     assert trip(0.0).told(POLICY, 0.0, OpenBreaker(9, 90.0, "")).half_open().open_here(0.0) is None
 
 

@@ -16,10 +16,12 @@ from tests.models.pool import Referee, Seat
 from tests.support.profiles import examples
 
 from greenroom.supervisor.policy.pool import (
+    Decision,
     IdleConnections,
     PoolLimits,
     SlotWaiter,
     Snapshot,
+    both,
     decide,
 )
 
@@ -584,3 +586,15 @@ def test_whoever_comes_while_nobody_waits_gets_a_free_slot_as_if_all_had_been_as
     )
 
     assert limits.is_free(held, snapshot.kept, taken) == (decide(snapshot).grants == ("new",))
+    assert limits.is_free(held) == limits.is_free(held, 0, 0)
+
+
+def test_of_idle_connections_there_are_so_many() -> None:
+    idle = IdleConnections([("a", 0.0), ("b", 1.0), ("c", 9.0)], by=5.0)
+    assert [idle.has(count) for count in (1, 2, 3)] == [True, True, False]
+    assert IdleConnections[str]().has(1) is False
+
+
+def test_two_kinds_of_slots_are_looked_at_again_when_the_first_may_change() -> None:
+    sooner, later = Decision[str](look_at=1.0), Decision[str](look_at=2.0)
+    assert both(sooner, later) == both(later, sooner) == sooner

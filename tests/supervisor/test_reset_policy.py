@@ -21,6 +21,7 @@ from greenroom.supervisor.policy.warm import (
     in_the_way,
     is_passing,
     is_passing_news,
+    is_passing_stream,
     may_be_told_later,
     why_not_again,
     why_not_reset,
@@ -65,6 +66,22 @@ def test_all_else_lasts(method: str) -> None:
 @for_each("member", ["task", "inputResponses", "requestState"])
 def test_a_call_that_goes_on_or_belongs_to_an_earlier_one_lasts(member: str) -> None:
     assert not is_passing("tools/call", {"name": "x", member: {}})
+
+
+@for_each(
+    ("method", "params", "passes"),
+    [
+        (LISTEN, {"notifications": {"toolsListChanged": True, "promptsListChanged": True}}, True),
+        (LISTEN, {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["a:b"]}}, False),
+        (LISTEN, {"notifications": "toolsListChanged"}, False),
+        (LISTEN, None, False),
+        ("tools/call", {"notifications": {"toolsListChanged": True}}, False),
+    ],
+)
+def test_a_stream_of_news_leaves_nothing_if_it_is_about_lists_alone(
+    method: str, params: Mapping[str, Any] | None, passes: bool
+) -> None:
+    assert is_passing_stream(method, params) is passes
 
 
 @settings(examples(200))

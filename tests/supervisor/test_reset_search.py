@@ -1,6 +1,6 @@
 """The search over schedules, with servers whose processes are reset and used again, and with those of single calls.
 
-`tools/search_mutants.py` shows that it finds faults of the runtime.
+`tools/mutants.py` shows that it finds faults of the runtime.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -121,6 +122,11 @@ def test_a_restart_a_whole_period_ago_is_over() -> None:
     assert intensity.restarted(60.0, 1, 60.0) == (Intensity((60.0,)), False)
 
 
+def test_what_is_left_of_the_intensity() -> None:
+    intensity = Intensity((0.0, 50.0, 55.0))
+    assert [intensity.left(60.0, limit, 60.0) for limit in (5, 2, 1)] == [3, 0, 0]
+
+
 def test_five_hundred_restarts_in_one_tick_are_each_counted() -> None:
     intensity, verdicts = Intensity(), list[bool]()
     for _ in range(500):
@@ -168,6 +174,29 @@ def test_what_follows_an_ending_whatever_else_is_known(cause: Cause, lifecycle: 
             assert then is ClosingAction.CONNECT, "who asked by name gets the next connection"
         elif not any(facts[one] for one in ("is_discovery", "is_asked_by_name")) and facts["is_down"]:
             assert then is after(cause, server(lifecycle)).then, "the table decides everything else"
+
+
+@for_each(
+    ("cause", "lifecycle", "facts", "then", "fails"),
+    [
+        (Cause.LOST, Lifecycle.LAZY, {"is_closing": True}, G, True),
+        (Cause.LOST, Lifecycle.LAZY, {"general": RestartPolicy.NEVER}, D, True),
+        (Cause.IDLE_TIMEOUT, Lifecycle.LAZY, {"is_of_call": True}, G, True),
+        (Cause.LOST, Lifecycle.LAZY, {"is_asked_by_name": True}, C, False),
+        (Cause.NEEDS_AUTH, Lifecycle.LAZY, {"is_asked_by_name": True}, C, True),
+        (Cause.LOST, Lifecycle.LAZY, {"is_discovery": True}, C, False),
+        (Cause.CONNECT_FAILED, Lifecycle.LAZY, {"is_discovery": True}, I, True),
+        (Cause.CONNECT_FAILED, Lifecycle.LAZY, {"is_discovery": True, "is_of_call": True}, G, True),
+        (Cause.CONNECT_FAILED, Lifecycle.LAZY, {"is_discovery": True, "is_asked_by_name": True}, C, True),
+        (Cause.CONNECT_FAILED, Lifecycle.KEEP_ALIVE, {"is_discovery": True}, C, True),
+        (Cause.CONNECT_FAILED, Lifecycle.KEEP_ALIVE, {"is_discovery": True, "is_shared": False}, I, True),
+    ],
+)
+def test_the_rules_before_the_table(
+    cause: Cause, lifecycle: Lifecycle, facts: dict[str, Any], then: ClosingAction, fails: bool
+) -> None:
+    what = what_follows(ClosedIncarnation(cause, server(lifecycle, None), **facts))
+    assert (what.then, what.fails_queued) == (then, fails)
 
 
 @pytest.mark.parametrize("cause", [Cause.DRAINED, Cause.DISABLED, Cause.REMOVED])

@@ -120,6 +120,11 @@ def test_of_servers_that_have_some_those_with_the_least_of_what_they_want_come_f
     )
 
 
+def test_time_changes_nothing_for_a_server_that_has_what_it_wants() -> None:
+    server = WarmServer("s", 1, held=1, since=NOW + 1)
+    assert fill(WarmSnapshot(NOW, [server], {False: 9, True: 9}, 9, 9)).look_at == math.inf
+
+
 def test_when_many_have_died_in_a_row_only_one_is_tried() -> None:
     server = WarmServer("s", 5, is_probed=True)
     assert fill(WarmSnapshot(NOW, [server], {False: 9, True: 9}, 9, 9)).starts == ("s",)

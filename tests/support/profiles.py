@@ -1,10 +1,10 @@
 """How long Hypothesis searches.
 
 `default`, in every run, takes seconds; `deep`, under `make soak` (`GREENROOM_SOAK=1`), takes minutes; `mutants`
-(`GREENROOM_MUTANTS=1`) draws four or ten times as many examples as `default`, because it must find its fault in one
-run; it stops at the first failure and does not shrink it, because nobody reads the example. A test that sets its own
-number of examples scales it with `examples`. `make soak` searches the files that the Makefile lists in `SEARCHED`. No
-profile has a deadline, or the check "too slow": a busy machine is not a failure.
+(`GREENROOM_MUTANTS=n`) draws four or ten times as many examples as `default`, n times over, because it must find its
+fault in one run; it stops at the first failure and does not shrink it, because nobody reads the example. A test that
+sets its own number of examples scales it with `examples`. `make soak` searches the files that the Makefile lists in
+`SEARCHED`. No profile has a deadline, or the check "too slow": a busy machine is not a failure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Final
 from hypothesis import HealthCheck, Phase, settings
 
 IS_DEEP: Final = bool(os.environ.get("GREENROOM_SOAK"))
-IS_MUTATED: Final = bool(os.environ.get("GREENROOM_MUTANTS"))
+_TIMES_MUTATED: Final = int(os.environ.get("GREENROOM_MUTANTS") or 0)
+IS_MUTATED: Final = _TIMES_MUTATED > 0
 _EXAMPLES: Final = 100  # a quarter of them in the default profile: each run draws others
 _PART: Final = 10  # of the examples that a test sets itself, the default profile draws a tenth
 _TIMES: Final = 25  # as many in the deep profile
@@ -42,4 +43,4 @@ def examples(count: int) -> settings:
     """`count` examples for mutants; a tenth of them in the default profile; many times more in the deep one."""
     if IS_DEEP:
         return settings(max_examples=count * _TIMES)
-    return settings(max_examples=count if IS_MUTATED else count // _PART)
+    return settings(max_examples=count * _TIMES_MUTATED if IS_MUTATED else count // _PART)

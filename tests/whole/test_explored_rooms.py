@@ -30,8 +30,8 @@ from tests.support import books
 from tests.support.loops import rows_on_loops
 from tests.support.profiles import IS_DEEP
 from tests.support.rooms import open_room, record_events, retire
+from tools.mutants import MUTANTS
 from tools.package_tree import file_of
-from tools.search_mutants import MUTANTS
 from trio.testing import MockClock
 
 from greenroom import CallError, Greenroom, InProcessDoor
@@ -567,7 +567,7 @@ def functions_in(module: Any) -> Iterator[FunctionType]:
 
 
 def put_in(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    """Break the room in one place, as `tools/search_mutants.py` does in a copy of the tree: only in memory."""
+    """Break the room in one place, as `tools/mutants.py` does in a copy of the tree: only in memory."""
     (mutant,) = (it for it in MUTANTS if it.fault == fault)
     module: Any = importlib.import_module("greenroom." + mutant.file.removesuffix(".py").replace("/", "."))
     source = Path(module.__file__).read_text(encoding="utf-8")

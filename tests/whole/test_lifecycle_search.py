@@ -3,7 +3,7 @@
 By default in seconds; `make soak` looks for as long as it takes to run some thousand times as many steps. What judges
 the search is judged below it: whatever the trace checker, the outcomes and the laws can complain of is shown to them
 once, and they have to say so. That they do not complain of what is lawful is shown by the search itself, which goes red
-when they do (but for one rule, which is tried here); that it finds faults of the runtime, by `tools/search_mutants.py`.
+when they do (but for one rule, which is tried here); that it finds faults of the runtime, by `tools/mutants.py`.
 """
 
 from __future__ import annotations

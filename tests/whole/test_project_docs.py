@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.patience import PATIENCE
-from tests.support.rows import for_each
-from tools import diagrams, docs, mutate, policy_mutants, search_mutants
+from tools import diagrams, docs
 from tools.arrows import ROOMS
+from tools.mutants import MUTANTS
 from tools.package_tree import copy_package, file_of, folder_of
 
 from greenroom.protocol.lifecycle import State, Trigger
@@ -157,29 +157,9 @@ def test_a_lock_file_is_found(copy: Path) -> None:
     ]
 
 
-def test_reports_of_mutants_are_no_part_of_the_repository() -> None:
-    reports = [module.REPORT for module in (policy_mutants, mutate, search_mutants)]
-
-    ignored = subprocess.run(["git", "check-ignore", *reports], cwd=ROOT, capture_output=True, text=True)
-
-    assert ignored.stdout.splitlines() == [str(report) for report in reports]
-
-
-def test_each_mutant_of_the_policies_changes_what_is_there() -> None:
-    mutants = policy_mutants.MUTANTS
-
-    texts = {mutant.file: file_of(ROOT, mutant.file).read_text(encoding="utf-8") for mutant in mutants}
-    assert [mutant.rule for mutant in mutants if texts[mutant.file].count(mutant.old) != 1] == []
-
-
-@for_each("old", ["601.0", "0.0", "00.0", "MINUTES"])
-def test_a_default_that_is_another_by_now_is_no_mutant(old: str) -> None:
-    """The text in its place would be no Python, and every test would fail of it."""
-    mutant_of = policy_mutants.default_mutant
-    assert mutant_of("idle_timeout", "600.0", "5.0", "idle").new.endswith("5.0\n    )\n")
-    for name in ("idle_timeout", "no_such_field"):
-        with pytest.raises(LookupError, match=f"idle: the default of {name} "):
-            mutant_of(name, old, "5.0", "idle")
+def test_each_mutant_changes_what_is_there() -> None:
+    texts = {it.file: file_of(ROOT, it.file).read_text(encoding="utf-8") for it in MUTANTS}
+    assert [it.fault for it in MUTANTS if texts[it.file].count(it.old) != 1] == []
 
 
 def test_the_type_checker_reads_every_file_of_the_package(tmp_path: Path) -> None:
