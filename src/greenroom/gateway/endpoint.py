@@ -31,6 +31,7 @@ from ..actors.peer import Exchange
 from ..actors.timers import at_most
 from ..actors.workers import aside
 from ..config.model import Settings
+from ..config.value_kinds import is_object
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import DECODED_VALUES, ERROR_BYTES, LARGE_MESSAGE
 from ..protocol.errors import RpcRefusal
@@ -515,7 +516,7 @@ class ClientSession:
 
 def _name_in(info: object) -> str | None:
     """The name in a client's introduction of itself."""
-    name = cast("Mapping[str, object]", info).get("name") if isinstance(info, Mapping) else None
+    name = info.get("name") if is_object(info) else None
     return name[:_LONGEST_NAME] if isinstance(name, str) and name else None
 
 
@@ -558,20 +559,14 @@ class _OpenRequest:
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress
         self.answered = anyio.Event()
-        self.large: bytes | None = None  # a result that is read in a thread
-        self.result: Mapping[str, Any] = {}
-        self.error: RpcRefusal | None = None
+        self.result = b""
+        self.error: RpcError | None = None
 
     def exchange_sent(self, exchange: Exchange, /) -> None:
         pass
 
     def exchange_ended(self, exchange: Exchange, result: bytes | None, error: RpcError | None, /) -> None:
-        if error is None and result is not None and len(result) >= LARGE_MESSAGE:
-            self.large = result
-        elif error is None:
-            self.result, error = _result_in(result or b"")
-        if error is not None:
-            self.error = _refusal(error)
+        self.result, self.error = result or b"", error
         self.answered.set()
 
     def exchange_progressed(self, exchange: Exchange, params: Mapping[str, Any], /) -> None:
@@ -613,12 +608,14 @@ class ClientRequests:
             if self._requests.withdraw(exchange):  # it has no answer yet
                 told = {"requestId": name, "reason": "the server no longer waits for it"}
                 self._send(rpc.encode_notification(rpc.CANCELLED, told, rpc.encode))
-        if request.large is not None:
-            result, request.error = await aside(partial(_large_result_in, request.large))
-            request.result = result
-        if request.error is not None:
-            raise request.error
-        return request.result
+        result: Mapping[str, Any] = {}
+        error = request.error
+        if error is None:
+            read = partial(_result_in, request.result)
+            result, error = await aside(read) if len(request.result) >= LARGE_MESSAGE else read()
+        if error is not None:
+            raise RpcRefusal(error.code, error.message, error.data)
+        return result
 
     def answered(self, key: bytes, envelope: rpc.ClientMessage) -> None:
         """An answer came. If nobody waits for it, it is dropped: it crossed our cancellation on the wire."""
@@ -667,26 +664,17 @@ def _number(name: str) -> int:
     return rpc.as_id(name.removeprefix(_OURS)) if name.startswith(_OURS) else 0
 
 
-def _large_result_in(raw: bytes) -> tuple[Mapping[str, Any], RpcRefusal | None]:
-    if takes_long_to_decode(raw):
-        text = f"The client's answer has more than {DECODED_VALUES:,} values and keys, or too many escapes."
-        error = RpcError(rpc.INTERNAL_ERROR, text)
-        return {}, _refusal(error)
-    result, fault = _result_in(raw)
-    return result, None if fault is None else _refusal(fault)
-
-
-def _refusal(error: RpcError) -> RpcRefusal:
-    return RpcRefusal(error.code, error.message, error.data)
-
-
 def _result_in(raw: bytes) -> tuple[Mapping[str, Any], RpcError | None]:
+    """The client's result, and why there is none."""
+    if len(raw) >= LARGE_MESSAGE and takes_long_to_decode(raw):
+        text = f"The client's answer has more than {DECODED_VALUES:,} values and keys, or too many escapes."
+        return {}, RpcError(rpc.INTERNAL_ERROR, text)
     try:
         result = rpc.read_value(msgspec.Raw(raw))
     except RpcFault as fault:
         return {}, _unreadable(fault)
-    if isinstance(result, dict):
-        return cast("Mapping[str, Any]", result), None
+    if is_object(result):
+        return result, None
     return {}, RpcError(rpc.INTERNAL_ERROR, "The client's answer is not an object.")
 
 
@@ -696,7 +684,7 @@ def _error_in(raw: msgspec.Raw) -> RpcError:
         error = rpc.read_value(raw)
     except RpcFault as fault:
         return _unreadable(fault)
-    said: Mapping[str, Any] = cast("Any", error) if isinstance(error, dict) else {}
+    said: Mapping[str, Any] = error if is_object(error) else {}
     code = said.get("code")
     return RpcError(
         code if isinstance(code, int) else rpc.INTERNAL_ERROR,
