@@ -42,13 +42,14 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import msgspec
 
 from ..actors.timers import at_most
 from ..actors.workers import aside
+from ..config.value_kinds import is_array, is_object
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import ASKED_BYTES_OF_ONE, LARGE_MESSAGE, TASK_BYTES, TASKS, TASKS_OF_ONE
 from ..protocol.errors import CallError, Reach, RpcRefusal
@@ -194,8 +195,8 @@ class ClientTask:
             response = responses[name]
             if name in self._keys:
                 self._given[self._keys.pop(name)] = response
-            elif isinstance(response, dict):
-                self._askers[name].answer(cast("dict[str, Any]", response))
+            elif is_object(response):
+                self._askers[name].answer(response)
             else:
                 continue
             del self._asked[name]
@@ -323,7 +324,7 @@ class ClientTask:
     def _take_questions(self, asked: object) -> None:
         """What a result asks for. For the client each name is used once in the life of a task."""
         self._round += 1
-        for key, request in cast("dict[str, Any]", asked).items() if isinstance(asked, dict) else ():
+        for key, request in asked.items() if is_object(asked) else ():
             name = f"{self._round}-{key}"
             self._keys[name], self._asked[name] = key, request
 
@@ -484,9 +485,6 @@ class TaskStore:
         self.held_bytes: int = 0  # of all of them
         self._look_at: float = math.inf  # when the first of them is overdue, or earlier
         self._ends: float | None = None  # when the gateway ends at the latest, if it does
-
-    def __len__(self) -> int:
-        return len(self.tasks)
 
     # ---- when the gateway ends --------------------------------------------------------------------------------------
 
@@ -791,11 +789,10 @@ class TaskHandler(msgspec.Struct, frozen=True, eq=False):
         if "task" not in job.params:
             return False
         wanted = rpc.read_value(job.params["task"])
-        if not isinstance(wanted, dict):
+        if not is_object(wanted):
             raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: task must be an object.")
-        said = cast("dict[str, Any]", wanted)
         params = {key: value for key, value in job.params.items() if key != "task"}
-        task = self.store.create(self.owner, self.session, modern=False, ttl=said.get("ttl"))
+        task = self.store.create(self.owner, self.session, modern=False, ttl=wanted.get("ttl"))
         task.token = job.token
         created = {"task": task.said(modern=False)}
         task.carry(self.session.task_job(task, job, params), self.session.begin_task)
@@ -889,12 +886,11 @@ class TaskHandler(msgspec.Struct, frozen=True, eq=False):
     def _listen(self, job: Job) -> None:
         """A stream that names tasks tells of those that are its client's. The others are left out."""
         wanted = rpc.read_value(job.params.get("notifications"))
-        if not isinstance(wanted, dict) or "taskIds" not in wanted:
+        if not is_object(wanted) or "taskIds" not in wanted:
             return
         _need_extension(job)
-        ids: object = cast("dict[str, Any]", wanted)["taskIds"]
-        named = cast("list[object]", ids) if isinstance(ids, list) else ()
-        job.tasks = TaskStream(self.session, self.store, self.owner, named)
+        ids = wanted["taskIds"]
+        job.tasks = TaskStream(self.session, self.store, self.owner, ids if is_array(ids) else ())
 
     def _about_task(self, job: Job) -> None:
         if job.modern:
@@ -929,9 +925,9 @@ class TaskHandler(msgspec.Struct, frozen=True, eq=False):
             job.answer({} if job.modern else task.said(modern=False))
         else:
             given = rpc.read_value(job.params.get("inputResponses"))
-            if not isinstance(given, dict):
+            if not is_object(given):
                 raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: inputResponses must be an object.")
-            task.give(cast("dict[str, Any]", given))
+            task.give(given)
             job.answer({})
 
     def _get(self, job: Job, task: ClientTask) -> None:
@@ -1005,8 +1001,8 @@ def _marked(result: bytes, task_id: str) -> bytes:
 def _declares(job: Job) -> bool:
     said: object = (job.meta or {}).get(rpc.CAPABILITIES_KEY)
     for name in ("extensions", EXTENSION):
-        said = cast("Mapping[str, Any]", said).get(name) if isinstance(said, Mapping) else None
-    return isinstance(said, Mapping)
+        said = said.get(name) if is_object(said) else None
+    return is_object(said)
 
 
 def _need_extension(job: Job) -> None:

@@ -50,6 +50,7 @@ import msgspec
 
 from ..actors.host import lacking
 from ..actors.timers import at_most
+from ..config.value_kinds import is_object
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import RpcRefusal
 from ..protocol.jsonrpc.terms import MISSING_CAPABILITY, RpcFault
@@ -285,15 +286,15 @@ class SuspendedCalls:
             if name in self._over:
                 raise RpcFault(rpc.INVALID_PARAMS, _OVER)
             return None
-        responses: Any = rpc.read_value(job.params.get("inputResponses"))
-        answer: Any = cast("dict[str, Any]", responses).get(_KEY) if isinstance(responses, dict) else None
-        if not isinstance(answer, dict):
+        responses = rpc.read_value(job.params.get("inputResponses"))
+        answer = responses.get(_KEY) if is_object(responses) else None
+        if not is_object(answer):
             raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: inputResponses lacks an object {_KEY!r}.")
         suspendable = asked.suspendable
         if asked.answer is None:
-            asked.answer = cast("Mapping[str, Any]", answer)
+            asked.answer = answer
             asked.answered.set()
-        elif not _says_the_same(asked.answer, cast("Mapping[str, Any]", answer)):
+        elif not _says_the_same(asked.answer, answer):
             raise RpcFault(rpc.INVALID_PARAMS, _SAID_OTHERWISE)
         later = suspendable.rounds[suspendable.rounds.index(asked) + 1 :]
         if later and not later[0].is_of_task:
@@ -383,10 +384,9 @@ class Round:
 
 def undeclared(request: object, capabilities: Mapping[str, Any]) -> str | None:
     """The capability that a client lacks, so that it cannot be sent this request; None: it can."""
-    asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}
+    asked: Mapping[str, Any] = request if is_object(request) else {}
     params = asked.get("params")
-    said = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
-    return lacking(capabilities, str(asked.get("method")), said)
+    return lacking(capabilities, str(asked.get("method")), params if is_object(params) else {})
 
 
 def _asks_the_same(one: Mapping[str, msgspec.Raw], other: Mapping[str, msgspec.Raw]) -> bool:

@@ -11,10 +11,11 @@ it to programs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
+from ..config.value_kinds import is_array, is_object
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import LONG_META_BYTES
 from ..protocol.tasks import RELATED
@@ -29,12 +30,9 @@ _NOT_PASSED: Final = (OURS, RELATED)
 def without_ours(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Somebody else's params or result, without keys of ours and the mark of a task in `_meta`."""
     meta: object = params.get("_meta")
-    if not isinstance(meta, Mapping):
+    if not is_object(meta) or not any(key.startswith(_NOT_PASSED) for key in meta):
         return params
-    said = cast("Mapping[str, Any]", meta)
-    if not any(key.startswith(_NOT_PASSED) for key in said):
-        return params
-    return {**params, "_meta": {key: value for key, value in said.items() if not key.startswith(_NOT_PASSED)}}
+    return {**params, "_meta": {key: value for key, value in meta.items() if not key.startswith(_NOT_PASSED)}}
 
 
 def result_without_ours(result: bytes) -> bytes:
@@ -87,15 +85,10 @@ def error_data_of(server: str, data: Any) -> Any:
     """The data of a server's error, with the server's name added if it is an object or absent."""
     if data is None:
         return {SERVER: server}
-    if not isinstance(data, Mapping):
+    if not is_object(data):
         return data
-    said = {
-        key: value for key, value in cast("Mapping[str, Any]", data).items() if not str(key).startswith(OURS)
-    }
-    asked: object = said.get("elicitations")  # the requests that must be answered first (-32042)
-    if isinstance(asked, list):
-        said["elicitations"] = [
-            signed(server, cast("dict[str, Any]", one)) if isinstance(one, dict) else one
-            for one in cast("list[object]", asked)
-        ]
+    said = {key: value for key, value in data.items() if not str(key).startswith(OURS)}
+    asked = said.get("elicitations")  # the requests that must be answered first (-32042)
+    if is_array(asked):
+        said["elicitations"] = [signed(server, one) if is_object(one) else one for one in asked]
     return {**said, SERVER: server}

@@ -14,13 +14,14 @@ Where they are is configured, or said by the issuer's metadata (RFC 8414, OpenID
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 
 from ...actors.transports.http_faults import ExchangeFault
+from ...config.value_kinds import is_array, is_object
 from ...protocol.bounds import ISSUER_BYTES, ISSUER_KEYS
 from .http_request import is_safe
 
@@ -104,14 +105,14 @@ class IssuerKeys:
             return place
         raise fault
 
-    async def _read(self, url: str) -> dict[str, Any]:
+    async def _read(self, url: str) -> Mapping[str, Any]:
         try:
             said = msgspec.json.decode(await self._fetch(url, ISSUER_BYTES))
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             raise ExchangeFault("what is there is no JSON") from None
-        if not isinstance(said, dict):
+        if not is_object(said):
             raise ExchangeFault("what is there is no object")
-        return cast("dict[str, Any]", said)
+        return said
 
 
 def _metadata_urls(issuer: str) -> tuple[str, ...]:
@@ -126,9 +127,8 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
 def _keys_in(said: Mapping[str, Any]) -> list[Key]:
     """Those that can check signatures. Raises `ExchangeFault` when there is none."""
     given = said.get("keys")
-    some = cast("list[Any]", given)[:ISSUER_KEYS] if isinstance(given, list) else []
-    objects = [cast("Key", key) for key in some if isinstance(key, dict)]
-    keys = [key for key in objects if _checks_signatures(key)]
+    some = given[:ISSUER_KEYS] if is_array(given) else ()
+    keys = [key for key in some if is_object(key) and _checks_signatures(key)]
     if not keys:
         raise ExchangeFault("there is no key among them that can check a signature")
     return keys

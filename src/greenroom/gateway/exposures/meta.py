@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 import anyio
@@ -24,6 +24,7 @@ import msgspec
 from ...actors.router import make_searchable
 from ...actors.workers import apart
 from ...catalogue.search import asked_words, search
+from ...config.value_kinds import is_array, is_object
 from ...protocol.bounds import EXECUTE_CODE_BYTES, REGISTRY_BYTES
 from ...protocol.errors import UsageError
 from ...protocol.safe_text import one_line
@@ -371,8 +372,7 @@ def _start_of(server: Mapping[str, Any]) -> str:
 
 
 def _objects(given: Any) -> list[Mapping[str, Any]]:
-    items = cast("list[Any]", given)[:_PAGE] if isinstance(given, list) else []
-    return [cast("Mapping[str, Any]", item) for item in items if isinstance(item, dict)]
+    return [item for item in given[:_PAGE] if is_object(item)] if is_array(given) else []
 
 
 def _fits(form: re.Pattern[str], text: object) -> bool:
