@@ -1266,7 +1266,7 @@ def test_how_a_person_logs_in_is_what_was_asked_for_or_what_is_possible_here(
     ],
 )
 def test_the_state_of_a_login_in_words(row: dict[str, Any], words: str) -> None:
-    assert auth_command._state_in_words(row) == words
+    assert auth_command._state_in_words(auth_command.LoginJson(server="s", **row)) == words
 
 
 @pytest.mark.parametrize(
@@ -1280,17 +1280,16 @@ def test_the_state_of_a_login_in_words(row: dict[str, Any], words: str) -> None:
 def test_a_login_that_needs_nobody_counts_as_renewable_and_no_secret_is_shown(
     more: dict[str, Any], renewable: bool
 ) -> None:
-    shown = auth_command._shown(
-        Login("s", "http://h", "token", issuer="i", scope="a", expires_at=2e9, **more)
+    login = Login("s", "http://h", "token", issuer="i", scope="a", expires_at=2e9, **more)
+    assert auth_command._shown("s", login) == auth_command.LoginJson(
+        server="s",
+        state="logged in",
+        issuer="i",
+        scope="a",
+        expires_at=2e9,
+        renewable=renewable,
+        grant=login.grant,
     )
-    assert shown == {
-        "state": "logged in",
-        "issuer": "i",
-        "scope": "a",
-        "expiresAt": 2e9,
-        "renewable": renewable,
-        "grant": more.get("grant", shown["grant"]),
-    }
 
 
 def test_a_login_that_cannot_be_read_is_listed_among_the_others(

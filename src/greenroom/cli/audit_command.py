@@ -22,6 +22,7 @@ from .exit_codes import FAILED, OK
 from .json_shapes import Shape, says
 from .printing import show, show_json, tell
 from .subcommands import Subcommands
+from .tables import aligned
 
 
 class BadJson(Shape, kw_only=True):
@@ -129,10 +130,8 @@ def show_command(file: Path, count: int, as_json: bool) -> int:
     if as_json:
         show_json(known)
     else:
-        rows = [_row(record) for record in known]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            tell("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        for line in aligned([*map(_row, known)]):
+            tell(line)
     return OK
 
 

@@ -163,12 +163,12 @@ def _expanded(config: Config, server: str) -> ServerDefinition:
 # ---- the list --------------------------------------------------------------------------------------------------------
 def _list(config: Config, as_json: bool) -> int:
     rows = [row for name in config.servers if (row := _row(config, name)) is not None]
-    lines = [f"{row['server']}: {_state_in_words(row)}" for row in rows]
-    show("\n".join(lines) or "No configured server may have a login.", {"logins": rows}, as_json, LoginsJson)
+    lines = [f"{row.server}: {_state_in_words(row)}" for row in rows]
+    show("\n".join(lines) or "No configured server may have a login.", LoginsJson(logins=rows), as_json)
     return 0
 
 
-def _row(config: Config, name: str) -> dict[str, Any] | None:
+def _row(config: Config, name: str) -> LoginJson | None:
     from ..actors.login.login_auth import may_log_in, stored_login
     from ..actors.login.login_record import LoginFailed
     from ..protocol.errors import ConfigError
@@ -178,32 +178,33 @@ def _row(config: Config, name: str) -> dict[str, Any] | None:
     try:
         login = stored_login(_expanded(config, name))
     except (ConfigError, LoginFailed) as error:
-        return {"server": name, "state": "unreadable", "why": str(error)}
-    return {"server": name, "state": "none"} if login is None else {"server": name, **_shown(login)}
+        return LoginJson(server=name, state="unreadable", why=str(error))
+    return LoginJson(server=name, state="none") if login is None else _shown(name, login)
 
 
-def _shown(login: Login) -> dict[str, Any]:
-    """The fields of a login that may be shown; none is secret."""
-    return {
-        "state": "expired" if login.is_over(time.time()) else "logged in",
-        "issuer": login.issuer,
-        "scope": login.scope,
-        "expiresAt": login.expires_at,
-        "renewable": login.can_be_renewed or login.is_of_client,
-        "grant": login.grant,
-    }
+def _shown(server: str, login: Login) -> LoginJson:
+    """What of a login may be shown; none of it is secret."""
+    return LoginJson(
+        server=server,
+        state="expired" if login.is_over(time.time()) else "logged in",
+        issuer=login.issuer,
+        scope=login.scope,
+        expires_at=login.expires_at,
+        renewable=login.can_be_renewed or login.is_of_client,
+        grant=login.grant,
+    )
 
 
-def _state_in_words(row: Mapping[str, Any]) -> str:
-    match row["state"]:
+def _state_in_words(row: LoginJson) -> str:
+    match row.state:
         case "none":
             return "no login"
         case "unreadable":
-            return f"unreadable ({row['why']})"
+            return f"unreadable ({row.why})"
         case state:
-            scope = f", scope {row['scope']}" if row["scope"] else ""
-            by = " by pi" if row["grant"] == "pi" else ""
-            return f"{state}{by} at {row['issuer'] or 'its own server'}{scope}"
+            scope = f", scope {row.scope}" if row.scope else ""
+            by = " by pi" if row.grant == "pi" else ""
+            return f"{state}{by} at {row.issuer or 'its own server'}{scope}"
 
 
 # ---- in and out ------------------------------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ def _log_in(
             raise LoginFailed(f"nobody logged in within {timeout:g} s")
         login = keep(found)
     text = f"Logged in at {definition.name}. A running gateway connects it by itself."
-    show(text, {"server": definition.name, **_shown(login)}, as_json, LoginJson)
+    show(text, _shown(definition.name, login), as_json)
     return 0
 
 

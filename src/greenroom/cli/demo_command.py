@@ -36,6 +36,7 @@ from .exit_codes import INTERRUPTED
 from .interruption import run_to_end
 from .json_shapes import DrainReportJson, Object, Shape, says
 from .printing import show_json
+from .tables import aligned
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -384,7 +385,8 @@ def choose_screen(*, as_json: bool = False) -> Generator[Screen]:
     if as_json:
         screen = JsonScreen()
         yield screen
-        show_json(screen.document, DemoJson)
+        assert screen.document is not None  # the story has a summary, however it ends
+        show_json(screen.document)
         return
     if not sys.stdout.isatty():
         yield PlainScreen()
@@ -417,10 +419,8 @@ class PlainScreen:
             self._print(f"    . {step}", "dim")
 
     def table(self, rows: Sequence[ServerStatus]) -> None:
-        lines = [HEAD, *(cells(row) for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        for line in lines:
-            self.say("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        for line in aligned([HEAD, *map(cells, rows)]):
+            self.say(line)
 
     def summary(self, summary: Summary) -> None:
         for line in summary.lines():
@@ -454,39 +454,43 @@ class LiveScreen(PlainScreen):
 
 
 class JsonScreen:
-    """Everything as data: `scenes`, each with its `steps` in order, and the summary."""
+    """Everything as data: scenes, each with its steps in order, and the summary."""
 
     pause: float = 0.0
 
     def __init__(self) -> None:
-        self._scenes: list[dict[str, Any]] = []
-        self.document: dict[str, Any] = {"mode": "demo", "scenes": self._scenes}
+        self._scenes: list[SceneJson] = []
+        self.document: DemoJson | None = None  # at the end
 
     def scene(self, title: str) -> None:
-        self._scenes.append({"scene": title, "steps": []})
+        self._scenes.append(SceneJson(scene=title, steps=[]))
 
     def say(self, text: str) -> None:
-        self._step(said=text)
+        self._add(StepJson(said=text))
 
     def call(self, tool: str, arguments: dict[str, Any], outcome: str, took: float) -> None:
-        self._step(call=tool, args=arguments, outcome=outcome, milliseconds=round(took, 1))
+        self._add(StepJson(call=tool, args=arguments, outcome=outcome, milliseconds=round(took, 1)))
 
     def transition(self, event: Transition, rows: Sequence[ServerStatus], step: str | None) -> None:
-        self._step(transition=told(event))
+        self._add(StepJson(transition=told(event)))
 
     def table(self, rows: Sequence[ServerStatus]) -> None:
-        self._step(servers=[dict(zip(HEAD, cells(row), strict=True)) for row in rows])
+        self._add(StepJson(servers=[dict(zip(HEAD, cells(row), strict=True)) for row in rows]))
 
     def summary(self, summary: Summary) -> None:
-        report = asdict(summary.report)
-        report["isFinal"] = report.pop("is_final")
-        self.document |= {"drainReport": report, "processesStarted": summary.started}
-        self.document |= {"leftRunning": summary.left, "seconds": round(summary.seconds, 1)}
+        self.document = DemoJson(
+            mode="demo",
+            scenes=self._scenes,
+            drain_report=DrainReportJson(**asdict(summary.report)),
+            processes_started=summary.started,
+            left_running=summary.left,
+            seconds=round(summary.seconds, 1),
+        )
 
-    def _step(self, **step: Any) -> None:
+    def _add(self, step: StepJson) -> None:
         """Steps before the first scene are left out: there the servers only become idle."""
         if self._scenes:
-            self._scenes[-1]["steps"].append(step)
+            self._scenes[-1].steps.append(step)
 
 
 def step_of(event: Transition) -> str | None:

@@ -82,12 +82,8 @@ def tape_last_minutes(
 def _lines(path: Path, tape: Tape, is_open: int, large: int) -> list[str]:
     from ..tape.story import end_of, took
 
-    what = ", ".join(
-        [
-            f"{counted(len(tape.calls), 'call')} of {counted(len(tape.servers), 'server')}",
-            counted(len(tape.events), "event"),
-        ]
-    )
+    of_servers = f"{counted(len(tape.calls), 'call')} of {counted(len(tape.servers), 'server')}"
+    what = f"{of_servers}, {counted(len(tape.events), 'event')}"
     # Up to now, also if nothing has happened for a while. The clock may have been set back since.
     since = max(time.time() - tape.head.at, end_of(tape))
     lines = [f"{one_line(os.fspath(path))} has the last {took(since)}: {what}."]

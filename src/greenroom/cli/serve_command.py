@@ -349,9 +349,16 @@ def run_gateway(main: Callable[[], Awaitable[None]]) -> None:
 def as_started(read: Config, *, over_http: bool, **options: Any) -> Config:
     """What the files say (`read`), with the options of this start. Over HTTP there are many clients: none of them
     shares a child, unless the files say so. A changed file is read in the same way."""
+    given = {name: value for name, value in options.items() if value is not None}
     if over_http and read.settings.isolation is None:
-        options = {**options, "isolation": Isolation.PER_SESSION}
-    return override(read, **options)
+        given["isolation"] = Isolation.PER_SESSION
+    settings = replace(read.settings, **given)
+    if settings.min_connections >= settings.max_connections:
+        raise UsageError(
+            f"--max-connections {settings.max_connections} must be above the configured minConnections "
+            f"({settings.min_connections})."
+        )
+    return fit_keep_alive(replace(read, settings=settings))
 
 
 def unheard(before: Settings, now: Settings, options: Mapping[str, Any]) -> Iterable[str]:
@@ -361,18 +368,6 @@ def unheard(before: Settings, now: Settings, options: Mapping[str, Any]) -> Iter
         if options.get(attribute) is not None and getattr(before, attribute) != getattr(now, attribute):
             option = f"--{attribute.replace('_', '-')}"
             yield f"{key.name} has changed in the configuration, and is not followed: {option} of this start counts"
-
-
-def override(config: Config, **settings: Any) -> Config:
-    """`config` with the settings that were given on the command line."""
-    given = {key: value for key, value in settings.items() if value is not None}
-    changed = replace(config, settings=replace(config.settings, **given))
-    if changed.settings.min_connections >= changed.settings.max_connections:
-        raise UsageError(
-            f"--max-connections {changed.settings.max_connections} must be above the configured minConnections "
-            f"({changed.settings.min_connections})."
-        )
-    return fit_keep_alive(changed)
 
 
 def _seconds(milliseconds: int | None) -> float | None:

@@ -10,7 +10,7 @@ import os
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ..protocol.safe_text import one_line, printable
@@ -46,6 +46,13 @@ def columns(text: str) -> int:
 def padded(text: str, width: int, is_right: bool) -> str:
     fill = " " * (width - columns(text))
     return fill + text if is_right else text + fill
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A line for each row, its cells one below the other."""
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield (" " * _GAP).join(padded(*cell, False) for cell in zip(row, widths, strict=True)).rstrip()
 
 
 def cut(line: str, width: int) -> str:

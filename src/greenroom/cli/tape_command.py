@@ -155,7 +155,7 @@ def _tell_use(tape: Tape, summary: Path, is_json: bool) -> None:
             lacked=use.lacked,
             unread=use.unread,
         )
-        show_json(said, TapeUseJson)
+        show_json(said)
     else:
         for line in use.in_words(tape):
             click.echo(printable(line))

@@ -19,7 +19,7 @@ from ..config.scrubbing import REDACTED
 from ..config.trust import shown_matter
 from ..protocol.errors import UsageError
 from .json_shapes import Object, Shape, says
-from .printing import say, show_json, tell
+from .printing import say, show, show_json, tell
 from .running_gateways import reload_gateways
 from .shared_options import config_option
 from .typed_options import commands_typed
@@ -188,18 +188,13 @@ def _as_json(one: ProjectFile, trusted: bool) -> ProjectFileJson:
 
 def _list(known: Mapping[str, Mapping[str, Any]], as_json: bool) -> None:
     rows = sorted(known.values(), key=lambda each: str(each.get("file")))
-    if as_json:
-        show_json({"trusted": rows}, AgreementsJson)
-    else:
-        click.echo("\n".join(_safe(str(each.get("file"))) for each in rows) or "Nothing is trusted.")
+    files = "\n".join(_safe(str(each.get("file"))) for each in rows)
+    show(files or "Nothing is trusted.", {"trusted": rows}, as_json, AgreementsJson, ours=False)
 
 
 def _revoke(agreements: Agreements, directory: str, as_json: bool) -> None:
     gone = agreements.forget(directory)
     if gone:
         reload_gateways()
-    if as_json:
-        show_json({"revoked": gone}, RevokedJson)
-    else:
-        told = "\n".join(f"No longer trusted: {_safe(file)}" for file in gone)
-        tell(told or "Nothing was trusted in this directory.")
+    told = "\n".join(f"No longer trusted: {_safe(file)}" for file in gone)
+    show(told or "Nothing was trusted in this directory.", RevokedJson(revoked=gone), as_json)

@@ -159,9 +159,9 @@ def _of_login(definition: ServerDefinition, environ: Mapping[str, str]) -> Itera
     given = definition.oauth or {}
     for name in ("clientSecret", "identityClientSecret", "subjectToken", "authorizationParams"):
         for hidden in _under(name, given.get(name)):
-            yield hidden if not environ else SecretValue(hidden.name, expand(hidden.value, environ))
+            yield hidden
             if environ:
-                yield hidden
+                yield SecretValue(hidden.name, expand(hidden.value, environ))
 
 
 def _under(name: str, value: Any) -> Iterator[SecretValue]:

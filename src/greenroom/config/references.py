@@ -453,26 +453,19 @@ def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | in
             yield "request_headers_command", ("args", position), arg
         for key, value in said["env"].items():
             yield "request_headers_command", ("env", key), value
-    for position, arg in enumerate(definition.args):
-        if not is_asked(arg):
-            yield "args", (position,), arg
-    for attribute in ("env", "headers"):
-        values: Mapping[str, str] = getattr(definition, attribute)
-        for key, value in values.items():
-            if not is_asked(value):
-                yield attribute, (key,), value
+    yield from ((name, (key,), text) for name, key, text in _values_of(definition) if not is_asked(text))
 
 
 def asked_of(definition: ServerDefinition) -> Iterable[tuple[str, str | int, str]]:
     """Every value that is asked for: its attribute, its place in it, and its text."""
-    for position, arg in enumerate(definition.args):
-        if is_asked(arg):
-            yield "args", position, arg
-    for attribute in ("env", "headers"):
-        values: Mapping[str, str] = getattr(definition, attribute)
-        for key, value in values.items():
-            if is_asked(value):
-                yield attribute, key, value
+    return (each for each in _values_of(definition) if is_asked(each[2]))
+
+
+def _values_of(definition: ServerDefinition) -> Iterator[tuple[str, str | int, str]]:
+    """The values that may be asked for: each attribute, the place in it, and the text."""
+    yield from (("args", position, arg) for position, arg in enumerate(definition.args))
+    for attribute, values in (("env", definition.env), ("headers", definition.headers)):
+        yield from ((attribute, key, value) for key, value in values.items())
 
 
 def without_asked(definition: ServerDefinition) -> ServerDefinition:
