@@ -17,6 +17,7 @@ import pytest
 from tests.cli.test_doctor import WRONG, no_cache
 from tests.cli.test_next_steps import FILLED_IN, quarantined, steps_in
 from tests.cli.test_next_steps import wants_login as wants_login
+from tests.support.forked import write_forked_greenroom
 from tests.support.gateway import FAULTY
 from tests.support.homes import home as home
 from tests.support.homes import own_config
@@ -51,8 +52,10 @@ def in_a_shell(command: str) -> subprocess.CompletedProcess[str]:
     """Run what somebody has copied: `greenroom` is found on PATH, and nobody sits at a terminal."""
     for word, value in FILLED_IN.items():
         command = re.sub(rf"\b{word}\b", value, command)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environ = {**os.environ, "PATH": path}
+    own = Path.home() / ".bin"
+    own.mkdir(exist_ok=True)
+    write_forked_greenroom(own / "greenroom")
+    environ = {**os.environ, "PATH": f"{own}{os.pathsep}{os.environ['PATH']}"}
     shell = ["/bin/sh", "-c", command]
     done = subprocess.run(
         shell,

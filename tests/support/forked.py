@@ -79,6 +79,14 @@ _COMMANDS = (
     "status_command",
     "warnings_file",
 )
+_SOMETIMES = (
+    "approve_command",
+    "client_files",
+    "command_group",
+    "doctor_checks",
+    "logs_command",
+    "replay_command",
+)
 _of_sdk = _ForkServer("tests.support.sdk_app", "tests.support.sdk_asker", "uvicorn", "hypercorn.trio")
 _of_ours = _ForkServer(
     *("greenroom.__main__", "greenroom", "greenroom.gateway.serve"),
@@ -97,6 +105,12 @@ _of_ours = _ForkServer(
         "greenroom.gateway.page.page_routes",
     ),
     *("greenroom.actors.transports.http_client", "importlib.metadata", "encodings.idna"),
+    # What some of them import: five milliseconds here and ten there.
+    *(f"greenroom.cli.{name}" for name in _SOMETIMES),
+    *("greenroom.tape.recorder", "greenroom.observe.events_file", "greenroom.gateway.exposures.meta"),
+    *("greenroom.actors.login.login_auth", "greenroom.actors.transports.npx", "re2", "yaml"),
+    *("greenroom.actors.transports.streamable_http", "greenroom.actors.transports.http_connection"),
+    *("greenroom.openapi.http_tools", "greenroom.actors.transports.api_document"),
 )
 _of_hosts = _ForkServer(
     *("tests.cluster._host_process", "greenroom.supervisor.room", "greenroom.actors.transports.stdio"),
