@@ -20,6 +20,7 @@ pytest_plugins = (
     "tests.support.forked",
     "tests.support.homes",
     "tests.support.order",
+    "tests.support.reports",
 )
 
 collect_ignore = ["page"]  # in a browser: `make page-test`

@@ -68,7 +68,7 @@ DOCUMENTS = {
     ),
     "an item with many tags": referring({"get": {"tags": many("t")}}),
     "an item with a long name": referring({"get": {"operationId": LONG}}),
-    "an item of what are no operations": referring({"additionalOperations": dict.fromkeys(many("_"), 1)}),
+    "an item of what are no operations": referring({"additionalOperations": dict.fromkeys(many("_", MANY), 1)}),
     "an item of many parameters": referring(
         {"get": {"parameters": [{"name": "a", "in": "nowhere"}] * 5_000}}
     ),

@@ -18,7 +18,6 @@ def pytest_collection() -> Generator[None, object, object]:
     gc.disable()
     try:
         found = yield
-        gc.collect()
         gc.freeze()
         gc.set_threshold(10_000)
     finally:
