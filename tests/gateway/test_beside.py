@@ -316,7 +316,7 @@ async def test_a_tool_with_the_name_of_ours_is_not_promoted() -> None:
         async with talk("ann") as ann:
             shown = {target.original: target for target in port_of(room).catalogue.index.tools("a")}
             (one,) = (each for _, beside in talk.conversations._beside.values() for each in beside.clients)
-            assert one.promote(shown["mcp"]) is (shown["mcp"].name != "mcp")
+            assert (one.promote(shown["mcp"]) is None) is (shown["mcp"].name == "mcp")
             assert one.promote(shown["other"])
             assert (await names(ann)).count("mcp") == 1
 

@@ -1144,32 +1144,24 @@ def test_a_connect_that_cannot_be_is_refused_as_what_it_is() -> None:
         assert room.connected == []
 
 
-class Beside:
-    """What a client is shown beside the tool."""
-
-    def __init__(self, *, hears: bool, takes: bool) -> None:
-        self.hears, self.takes = hears, takes
-        self.promoted: tuple[str, ...] = ("old",)
-
-    def promote(self, target: Any) -> bool:
-        if self.takes:
-            self.promoted = (*self.promoted, target.name)
-        return self.takes
-
-
-@for_each("hears", [False, True])
 @for_each("takes", [False, True])
-def test_a_tool_is_promoted_where_the_client_can_hear_of_it(hears: bool, takes: bool) -> None:
+def test_a_tool_is_promoted_where_its_client_can_be_shown_it(takes: bool) -> None:
     def promote(name: str, **more: Any) -> tuple[str, dict[str, Any], tuple[str, ...]]:
-        beside, sink = Beside(hears=hears, takes=takes), Sink()
-        room = FakeRoom()
-        McpTool(room, beside=beside).begin({"promote": name, **more}, Job(sink, refuse_tasks, b"1"))
+        listed, sink = ["old"], Sink()
+
+        def list_it(target: Any) -> tuple[str, ...] | None:
+            if not takes:
+                return None
+            listed.append(target.name)
+            return tuple(listed)
+
+        McpTool(FakeRoom(), promote=list_it).begin({"promote": name, **more}, Job(sink, refuse_tasks, b"1"))
         (result,) = sink.results
-        return result["content"][0]["text"], details_of(result), beside.promoted
+        return result["content"][0]["text"], details_of(result), tuple(listed)
 
     text, details, names = promote("clock_now")
-    assert names == (("old", "clock_now") if hears and takes else ("old",))
-    if hears and takes:
+    assert names == (("old", "clock_now") if takes else ("old",))
+    if takes:
         assert (details["tool"], details["promoted"]) == ("clock_now", ["old", "clock_now"])
         assert text.endswith('mcp({ tool: "clock_now" }).')
     else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import msgspec
@@ -60,23 +60,6 @@ _LOOK_EVERY: Final = 0.25  # seconds between two looks of a search that waits
 _TASK_SECONDS: Final = 20.0  # that one look at a task waits for its end: less than clients wait for an answer
 
 
-class ToolsBeside(Protocol):
-    """What a client is shown beside the `mcp` tool, and all that the tool may know of it: `proxy.BesideClient` has the
-    lists and the streams, and the tests of the tool have none."""
-
-    @property
-    def hears(self) -> bool:
-        """Whether the client can be told that its list of tools has changed."""
-        ...
-
-    @property
-    def promoted(self) -> tuple[str, ...]: ...
-
-    def promote(self, target: Target) -> bool:
-        """List the tool from now on. Returns False if it cannot be listed."""
-        ...
-
-
 class McpTool:
     """The `mcp` tool. `begin` takes a job and makes sure that it is answered."""
 
@@ -87,13 +70,14 @@ class McpTool:
         hints: Hints = FOR_MODELS,
         spill: Spill | None = None,
         suspended: SuspendedCalls | None = None,
-        beside: ToolsBeside | None = None,
+        promote: Callable[[Target], tuple[str, ...] | None] | None = None,
         on_answer: Callable[[str], None] | None = None,
     ) -> None:
-        """`on_answer` is told the name of each tool whose call was answered."""
+        """`promote` lists a tool beside this one for its client, and returns all that are listed so; None: it cannot.
+        `on_answer` is told the name of each tool whose call was answered."""
         self._room = room
         self._progress = partial(scrubbed_progress, room.scrubber, Scrub.MCP)
-        self._beside = beside
+        self._promote = promote
         self._on_answer = on_answer
         if suspended is None:
             suspended = SuspendedCalls(room.catalogue.config.settings.call_total_timeout)
@@ -237,10 +221,8 @@ class McpTool:
         if isinstance(found, MissingName):
             refusal = reader.refusal(request.mode, request.server)
             return refusal or reader.missing(request.mode, request.subject, request.server)
-        beside = self._beside
-        if beside is None or not beside.hears or not beside.promote(found):
-            return texts.not_promoted(found)
-        return texts.promoted(found, beside.promoted)
+        promoted = None if self._promote is None else self._promote(found)
+        return texts.not_promoted(found) if promoted is None else texts.promoted(found, promoted)
 
     # ---- skills ----------------------------------------------------------------------------------------------------
 

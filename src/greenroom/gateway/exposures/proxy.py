@@ -75,7 +75,7 @@ class Proxy:
             self._room,
             hints=self._hints,
             suspended=self.suspended,
-            beside=self._beside,
+            promote=self._beside.promote,
             on_answer=self._on_answer,
         )
 
@@ -339,30 +339,24 @@ class BesideClient:
 
     # ---- promoting -------------------------------------------------------------------------------------------
 
-    @property
-    def promoted(self) -> tuple[str, ...]:
-        return tuple(self._promoted)
-
-    @property
-    def hears(self) -> bool:
-        """Whether the client can be told that its list has changed."""
-        return self._client is not None and (self._client.initialized or bool(self._streams))
-
-    def promote(self, target: Target) -> bool:
-        """List the tool from now on. Returns False if it cannot be listed."""
+    def promote(self, target: Target) -> tuple[str, ...] | None:
+        """List the tool from now on. Returns the names of all that are promoted. None: it cannot be listed, or the
+        client cannot be told that its list has changed."""
+        if self._client is None or not (self._client.initialized or self._streams):
+            return None
         if self._promoted.get(target.name) is not None or self._catalogue.index.is_direct(
             target, beside=True
         ):
-            return True
+            return tuple(self._promoted)
         record = self._record(target)
         if record is None:
-            return False
+            return None
         while len(self._promoted) >= PROMOTED:
             oldest = next(iter(self._used))
             del self._used[oldest], self._promoted[oldest]
         self._promoted[target.name], self._used[target.name] = record, None
         self._tell()
-        return True
+        return tuple(self._promoted)
 
     # ---- telling ---------------------------------------------------------------------------------------------
 
