@@ -39,7 +39,7 @@ _COMMANDS: Final = b"/cluster/"
 
 
 class Fence:
-    """Stands before `door`, the HTTP door of `room`; and says who may have a link (`Entry`)."""
+    """Stands before `door`, the HTTP door of `room`; and says who may have a link (`LinkAdmission`)."""
 
     links: LinkDoor  # set before this life joins
 

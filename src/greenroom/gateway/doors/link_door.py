@@ -1,9 +1,9 @@
 """The door for links (`protocol.links`): another Greenroom has us carry out the calls of a server.
 
 Each connection says hello and is then one client, as on stdio, which sees that server alone. Who may come, and whether
-a request may still be carried out here, is decided outside (`Entry`) and asked for each request: what may not is
-answered with `moved`, unsent. So is one that was taken, if it ends unsent when it may not be carried out any more. A
-link counts from its welcome until nothing of its session is left.
+a request may still be carried out here, is decided outside (`LinkAdmission`) and asked for each request: what may not
+is answered with `moved`, unsent. So is one that was taken, if it ends unsent when it may not be carried out any more.
+A link counts from its welcome until nothing of its session is left.
 
 A front that vanished without a word is noticed by the system (keep-alive), and its session ends.
 """
@@ -47,7 +47,7 @@ _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT"
 Cover = Callable[[socket.socket], AbstractAsyncContextManager[socket.socket]]
 
 
-class Entry(Protocol):
+class LinkAdmission(Protocol):
     """Who may have a link, and to what: the `Fence` of a cluster's host, a room above this one."""
 
     def admit(self, hello: LinkHello) -> str:
@@ -65,7 +65,7 @@ class LinkDoor:
     def __init__(
         self,
         conversations: Conversations,
-        entry: Entry,
+        admission: LinkAdmission,
         max_line: int,
         note: Callable[[str], object],
         cover: Cover = nullcontext,
@@ -74,7 +74,7 @@ class LinkDoor:
         self.open: Counter[str] = Counter()  # links, by server
         self.used: dict[str, float] = {}  # when the last one ended, by server
         self._conversations = conversations
-        self._entry = entry
+        self._admission = admission
         self._max_line = max_line
         self._note = note
         self._cover = cover
@@ -160,7 +160,7 @@ class LinkDoor:
             line.send(refusal(reason))
 
     async def _welcome(self, hello: LinkHello, line: socket.socket) -> None:
-        profile = self._entry.admit(hello)
+        profile = self._admission.admit(hello)
         server = hello.server
         unlinked = self._unlinked.setdefault(server, anyio.Event())
         self.open[server] += 1
@@ -180,7 +180,7 @@ class LinkDoor:
         door.send = partial(self._send, door.send, hello)
 
         async def read(talk: ClientSession) -> None:
-            may_call = self._entry.may_call
+            may_call = self._admission.may_call
 
             def receive(message: bytes | bytearray) -> None:
                 key = b"" if may_call(hello) else _request_in(message)
@@ -232,7 +232,7 @@ class LinkDoor:
 
     def _send(self, write: Callable[[bytes], bool], hello: LinkHello, line: bytes) -> bool:
         """Write this line of the door, or in its place the answer that the call has to be made elsewhere."""
-        key = b"" if self._entry.may_call(hello) else _unsent_in(line)
+        key = b"" if self._admission.may_call(hello) else _unsent_in(line)
         return write(moved_line(key) if key else line)
 
 
