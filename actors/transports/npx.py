@@ -52,6 +52,14 @@ class DirectStart:
     file: str  # the program's
     bin: str  # the folder of programs that npm would put on PATH
 
+    def in_place_of(self, definition: ServerDefinition, environment: Mapping[str, str]) -> ServerDefinition:
+        """The definition that starts it where this one starts npm."""
+        path = os.pathsep.join((self.bin, environment.get("PATH", os.defpath)))
+        command, *args = self.command
+        return msgspec.structs.replace(
+            definition, command=command, args=tuple(args), env={**definition.env, "PATH": path}
+        )
+
 
 @attrs.frozen
 class NpxConnector:
@@ -75,22 +83,12 @@ class NpxConnector:
             async with self.through(self.definition).open(hooks) as connection:
                 yield connection
             return
-        async with self.through(_started_as(direct, self.definition, environment)).open(hooks) as connection:
+        async with self.through(direct.in_place_of(self.definition, environment)).open(hooks) as connection:
             try:
                 yield connection
             finally:
                 if not connection.peer.has_spoken:
                     self.silent.add(direct.file)
-
-
-def _started_as(
-    direct: DirectStart, definition: ServerDefinition, environment: Mapping[str, str]
-) -> ServerDefinition:
-    path = os.pathsep.join((direct.bin, environment.get("PATH", os.defpath)))
-    command, *args = direct.command
-    return msgspec.structs.replace(
-        definition, command=command, args=tuple(args), env={**definition.env, "PATH": path}
-    )
 
 
 def look_up(

@@ -20,7 +20,7 @@ from tools.real_servers import ROWS, executable
 
 from greenroom import Greenroom
 from greenroom.actors.transports import npx
-from greenroom.actors.transports.npx import FRESH, DirectStart, _started_as, look_up
+from greenroom.actors.transports.npx import FRESH, DirectStart, look_up
 from greenroom.actors.transports.npx_request import folders, starts_with, wanted
 from greenroom.config.model import ServerDefinition
 from greenroom.errors import ConnectFailed
@@ -409,12 +409,12 @@ def test_a_real_package_runs_without_npm(tmp_path: Path) -> None:
 def test_its_programs_come_first_as_npm_puts_them() -> None:
     direct = DirectStart(("node", "/x/cli.js", "-v"), "/x/cli.js", "/x/.bin")
     definition = ServerDefinition("s", command="npx", args=("pkg", "-v"), env={"A": "1"})
-    started = _started_as(direct, definition, {"PATH": "/usr/bin:/bin"})
+    started = direct.in_place_of(definition, {"PATH": "/usr/bin:/bin"})
     assert (started.command, started.args) == ("node", ("/x/cli.js", "-v"))
     assert started.env == {"A": "1", "PATH": "/x/.bin:/usr/bin:/bin"}
-    own = _started_as(direct, ServerDefinition("s", env={"PATH": "/own"}), {"PATH": "/own"})
+    own = direct.in_place_of(ServerDefinition("s", env={"PATH": "/own"}), {"PATH": "/own"})
     assert own.env == {"PATH": "/x/.bin:/own"}
-    assert _started_as(direct, definition, {}).env == {"A": "1", "PATH": f"/x/.bin:{os.defpath}"}
+    assert direct.in_place_of(definition, {}).env == {"A": "1", "PATH": f"/x/.bin:{os.defpath}"}
 
 
 def room_with_npx(home: Home, general: dict[str, Any] | None = None, **more: Any) -> Greenroom:

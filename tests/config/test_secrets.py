@@ -75,7 +75,7 @@ def test_a_secret_that_is_configured_quoted_is_found_unquoted() -> None:
         ("A", "0f8fad5b-d9cb-469f-a165-70867728950e", True),
         ("TOKEN", "https://h.example/x", False),
         ("A", "https://h.example/x1", False),
-        ("the login in A", "plainword", True),
+        ("login", "plainword", True),
         ("login", "plainword", True),
     ],
 )
@@ -97,7 +97,7 @@ def test_the_scheme_before_a_secret_is_no_part_of_it(scheme: str) -> None:
         (SecretValue("login", "anna:pass-word-1"), ["anna:pass-word-1", "pass-word-1"]),
         (SecretValue("login", "justatoken-1"), ["justatoken-1"]),
         (SecretValue("PROXY", "http://anna:pass-word-1@h/x"), ["anna:pass-word-1", "pass-word-1"]),
-        (SecretValue("the login in PROXY", "anna:p%40ss-word"), ["p%40ss-word", "p@ss-word"]),
+        (SecretValue("the login in PROXY", "anna:p%40ss-word", is_login=True), ["p%40ss-word", "p@ss-word"]),
         (
             SecretValue("Authorization", "Basic " + base64.b64encode(b"anna:pass-word-1").decode()),
             ["pass-word-1", base64.b64encode(b"anna:pass-word-1").decode()],

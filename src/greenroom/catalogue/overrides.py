@@ -51,6 +51,16 @@ class ParameterOverride(msgspec.Struct, frozen=True):
     def has_default(self) -> bool:
         return self.default is not _ABSENT
 
+    def over(self, weaker: ParameterOverride) -> ParameterOverride:
+        """This override, and what the weaker one says besides."""
+        return ParameterOverride(
+            self.rename or weaker.rename,
+            self.hide or weaker.hide,
+            weaker.description if self.description is None else self.description,
+            self.default if self.has_default else weaker.default,
+            self.null_is_nothing or weaker.null_is_nothing,
+        )
+
 
 class ToolOverride(msgspec.Struct, frozen=True, dict=True):
     """The changes of one tool, and of its parameters by their own names."""
@@ -74,7 +84,7 @@ class ToolOverride(msgspec.Struct, frozen=True, dict=True):
             return self
         parameters = dict(self.parameters)
         for name, each in stronger.parameters.items():
-            parameters[name] = _over(parameters[name], each) if name in parameters else each
+            parameters[name] = each.over(parameters[name]) if name in parameters else each
         return ToolOverride(
             stronger.rename or self.rename,
             stronger.hide or self.hide,
@@ -185,16 +195,6 @@ class ToolOverride(msgspec.Struct, frozen=True, dict=True):
         longest = sorted(names, key=len, reverse=True)
         words = "|".join(re.escape(name) for name in longest)
         return re.sub(rf"(?<![\w-])(?:{words})(?![\w-])", lambda found: str(names[found[0]]), text)
-
-
-def _over(weaker: ParameterOverride, stronger: ParameterOverride) -> ParameterOverride:
-    return ParameterOverride(
-        stronger.rename or weaker.rename,
-        stronger.hide or weaker.hide,
-        weaker.description if stronger.description is None else stronger.description,
-        stronger.default if stronger.has_default else weaker.default,
-        stronger.null_is_nothing or weaker.null_is_nothing,
-    )
 
 
 def _refused(text: str, server: str) -> UsageError:

@@ -95,10 +95,10 @@ def add_command(
     entry may also be given as one JSON object. With --openapi the URL is that of an HTTP API, and its paths are those
     of the document. With --config FILE it is written there. Nothing is started.
     """
-    from .own_servers import TypedServer, doubts, entry_of, others_with, our_files, put
+    from .own_servers import TypedServer, doubts, others_with, our_files, put
 
     file, files = our_files(config_path)
-    entry = entry_of(TypedServer(name, words, env, headers, transport, openapi), Path.cwd())
+    entry = TypedServer(name, words, env, headers, transport, openapi).entry(Path.cwd())
     replaced = put(file, name, entry, replace=force)
     reload_gateways()
     next_step = commands_typed().about("refresh", name)

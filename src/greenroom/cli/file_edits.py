@@ -54,6 +54,11 @@ class Backup:
     file: Path
     written: str
 
+    def save(self) -> None:
+        """Write its record."""
+        record = {"file": str(self.file), "existed": self.content is not None, "written": self.written}
+        _write_private(self.record, json.dumps(record).encode())
+
 
 def read(path: Path) -> bytes | None:
     """The bytes of the file, or None when there is none. Raises `OSError`, or `OverflowError` above 64 MiB."""
@@ -87,7 +92,7 @@ def change(path: Path, before: bytes | None, after: bytes, state: Path) -> Backu
         backup = attrs.evolve(older, written=_hash(after))
     else:
         backup = _new_backup(path, before, after, state)
-    _save(backup)
+    backup.save()
     replace(path, before, after)
     return backup
 
@@ -137,11 +142,6 @@ def _new_backup(path: Path, before: bytes | None, after: bytes, state: Path) -> 
     if content is not None and before is not None:
         _write_private(content, before)
     return Backup(record, content, path, _hash(after))
-
-
-def _save(backup: Backup) -> None:
-    record = {"file": str(backup.file), "existed": backup.content is not None, "written": backup.written}
-    _write_private(backup.record, json.dumps(record).encode())
 
 
 def _write_private(path: Path, data: bytes) -> None:

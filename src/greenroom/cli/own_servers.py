@@ -39,6 +39,44 @@ class TypedServer:
     transport: str | None = None
     openapi: str | None = None
 
+    def entry(self, here: Path) -> dict[str, Any]:
+        """The entry for it, typed in the folder `here`. Raises `UsageError` for words that make no entry."""
+        first, *rest = self.words
+        env = dict(_pair(text, "=", "--env NAME=VALUE") for text in self.env)
+        headers = dict(_pair(text, ":", '--header "NAME: VALUE"') for text in self.headers)
+        if first.startswith("{") and not rest:
+            entry = _object(first)
+        elif first.lower().startswith(_URLS):
+            if rest:
+                raise UsageError(f"Nothing may follow an address. Leave this out: {' '.join(rest)}")
+            entry = {"url": first} | ({"type": "sse"} if self.transport == "sse" else {})
+        elif (scheme := _SCHEME.match(first)) is not None:
+            what = f"A server is reached at an http:// or https:// address, and {scheme[0]} is neither."
+            raise UsageError(f"{what} Give its http address, or the command that starts it.")
+        elif _HOST_AND_PORT.match(first) is not None and not rest:
+            raise UsageError(f"{first} is an address without its beginning. Type: http://{first}")
+        else:
+            if self.transport not in (None, "stdio"):
+                raise UsageError(f"--transport {self.transport} needs an address (http://…), and no command.")
+            entry: dict[str, Any] = {"command": _of_environment(first)} | ({"args": rest} if rest else {})
+            if any(_is_here(word, here) for word in self.words):
+                entry["cwd"] = str(here)
+        is_url = "url" in entry
+        if self.openapi is not None:
+            entry = _with_document(entry, self.openapi, here, is_url=is_url and self.transport is None)
+        if is_url and (env or self.transport == "stdio"):
+            given = "--env" if env else "--transport stdio"
+            raise UsageError(f"{given} is for a command that is started here. To an address, give --header.")
+        if headers and not is_url:
+            raise UsageError("--header is for an address (http://…). To a command, give --env.")
+        entry |= {
+            key: {**entry.get(key, {}), **value}
+            for key, value in (("env", env), ("headers", headers))
+            if value
+        }
+        _check(self.name, entry)
+        return entry
+
 
 def our_files(path: Path | None) -> tuple[Path, list[Path]]:
     """The file that a server is written into, and all of ours that count. `path`: the one that was named."""
@@ -47,43 +85,6 @@ def our_files(path: Path | None) -> tuple[Path, list[Path]]:
         file = cwd / path.expanduser()
         return file, [file]
     return own_file(home, os.environ), find_files(cwd=cwd, home=home, environ=os.environ)
-
-
-def entry_of(wanted: TypedServer, here: Path) -> dict[str, Any]:
-    """The entry for this server. Raises `UsageError` for words that make no entry."""
-    first, *rest = wanted.words
-    env = dict(_pair(text, "=", "--env NAME=VALUE") for text in wanted.env)
-    headers = dict(_pair(text, ":", '--header "NAME: VALUE"') for text in wanted.headers)
-    if first.startswith("{") and not rest:
-        entry = _object(first)
-    elif first.lower().startswith(_URLS):
-        if rest:
-            raise UsageError(f"Nothing may follow an address. Leave this out: {' '.join(rest)}")
-        entry = {"url": first} | ({"type": "sse"} if wanted.transport == "sse" else {})
-    elif (scheme := _SCHEME.match(first)) is not None:
-        what = f"A server is reached at an http:// or https:// address, and {scheme[0]} is neither."
-        raise UsageError(f"{what} Give its http address, or the command that starts it.")
-    elif _HOST_AND_PORT.match(first) is not None and not rest:
-        raise UsageError(f"{first} is an address without its beginning. Type: http://{first}")
-    else:
-        if wanted.transport not in (None, "stdio"):
-            raise UsageError(f"--transport {wanted.transport} needs an address (http://…), and no command.")
-        entry: dict[str, Any] = {"command": _of_environment(first)} | ({"args": rest} if rest else {})
-        if any(_is_here(word, here) for word in wanted.words):
-            entry["cwd"] = str(here)
-    is_url = "url" in entry
-    if wanted.openapi is not None:
-        entry = _with_document(entry, wanted.openapi, here, is_url=is_url and wanted.transport is None)
-    if is_url and (env or wanted.transport == "stdio"):
-        given = "--env" if env else "--transport stdio"
-        raise UsageError(f"{given} is for a command that is started here. To an address, give --header.")
-    if headers and not is_url:
-        raise UsageError("--header is for an address (http://…). To a command, give --env.")
-    entry |= {
-        key: {**entry.get(key, {}), **value} for key, value in (("env", env), ("headers", headers)) if value
-    }
-    _check(wanted.name, entry)
-    return entry
 
 
 def _of_environment(command: str) -> str:

@@ -99,10 +99,23 @@ class SecretValue(msgspec.Struct, frozen=True):
     name: str
     value: str
     known: bool = False
+    is_login: bool = False  # `user:password`
 
     def __repr__(self) -> str:
         """Without the value."""
         return f"<SecretValue {self.name}>"
+
+    def credentials(self) -> set[str]:
+        """The credentials in the value, and the password of each login in it."""
+        text = self.value.strip()
+        found = {*credentials_in(text, self.name, known=self.known)}
+        bare = SCHEME.sub("", text, count=1)
+        login = _decoded(bare) if text[:6].lower() == "basic " else bare
+        is_login = self.is_login or self.name == "login" or login != bare
+        for each in (*([login] if is_login else ()), *(found[0][:-1] for found in LOGIN.finditer(text))):
+            user, colon, password = unquote(each).partition(":")
+            found |= {each, password if colon else user, base64.b64encode(each.encode()).decode()}
+        return {value for value in found if len(value) >= LEAST}
 
 
 def names_credential(name: str) -> bool | None:
@@ -132,24 +145,18 @@ def credentials_in(text: str, name: str, *, known: bool = False) -> Iterator[str
         yield from (line for each in (bare, *lines) if _can_be_one(line := each.strip()))
 
 
-def credentials_of(given: SecretValue) -> set[str]:
-    """The credentials in a value, and the password of each login in it."""
-    text = given.value.strip()
-    found = {*credentials_in(text, given.name, known=given.known)}
-    bare = SCHEME.sub("", text, count=1)
-    login = _decoded(bare) if text[:6].lower() == "basic " else bare
-    is_login = given.name == "login" or login != bare or given.name.startswith("the login")
-    for each in (*([login] if is_login else ()), *(found[0][:-1] for found in LOGIN.finditer(text))):
-        user, colon, password = unquote(each).partition(":")
-        found |= {each, password if colon else user, base64.b64encode(each.encode()).decode()}
-    return {value for value in found if len(value) >= LEAST}
-
-
 def of_environment(environ: Mapping[str, str]) -> list[SecretValue]:
     """The variables of our environment with the name of a secret, and the logins of URLs in other variables."""
     found = [SecretValue(name, value) for name, value in environ.items() if names_credential(name)]
     logins = ((name, LOGIN.search(value)) for name, value in environ.items() if "://" in value)
-    return [*found, *(SecretValue(f"the login in {name}", login[0][:-1]) for name, login in logins if login)]
+    return [
+        *found,
+        *(
+            SecretValue(f"the login in {name}", login[0][:-1], is_login=True)
+            for name, login in logins
+            if login
+        ),
+    ]
 
 
 def is_shaped(value: str) -> bool:

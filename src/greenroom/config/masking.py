@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from ..protocol.errors import ConfigError
 from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import is_asked
-from .credentials import BEGINNINGS, SCHEMES, SECRET_WORD, SecretValue, credentials_of
+from .credentials import BEGINNINGS, SCHEMES, SECRET_WORD, SecretValue
 from .keys import Key, grouped
 from .model import SERVER_KEY_NAMES, SERVER_KEYS, SETTING_KEYS, Config, ServerDefinition, Settings
 from .references import (
@@ -129,7 +129,7 @@ def files_with_secrets(config: Config) -> set[str]:
 
 def _is_written(hidden: SecretValue) -> bool:
     written = replace(hidden, value=expand(hidden.value, {}))
-    return not is_asked(hidden.value) and bool(credentials_of(written))
+    return not is_asked(hidden.value) and bool(written.credentials())
 
 
 def _referred(name: str, value: str) -> SecretValue:

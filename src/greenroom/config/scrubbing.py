@@ -50,7 +50,6 @@ from .credentials import (
     MEMBERS,
     TOKENS,
     SecretValue,
-    credentials_of,
     is_common,
     is_shaped,
     is_token,
@@ -444,9 +443,7 @@ class Secrets:
     def learn(self, found: Iterable[SecretValue]) -> bool:
         """Add these secrets. The longest are searched first, because one may be part of another. Returns whether any of
         them is new."""
-        told = {
-            spelling for each in found for value in credentials_of(each) for spelling in _spellings(value)
-        }
+        told = {spelling for each in found for value in each.credentials() for spelling in _spellings(value)}
         if told <= self._spellings.keys():
             return False
         global _changes

@@ -72,6 +72,10 @@ class UnreadBody:
         """The files, as the caller named them."""
         return tuple(dict.fromkeys(each.path for each in self.parts if each.path))
 
+    def read_if_whole(self) -> EncodedBody | UnreadBody:
+        """The body, read unless a file is still to be."""
+        return self if self.paths else self.read({})
+
     def read(self, contents: Mapping[str, bytes]) -> EncodedBody:
         """The body with the content of each of its paths."""
         parts = tuple(
@@ -104,11 +108,11 @@ def write_body(
             raise fault(body.argument, "it is not an object, and its fields have names")
         if essence(body.media) == FORM:
             return EncodedBody(FORM, "&".join(form_fields(body.encoding, value, fault)).encode())
-        return _ready(UnreadBody(body.media, tuple(_parts(root, body, value, fault))))
+        return UnreadBody(body.media, tuple(_parts(root, body, value, fault))).read_if_whole()
     media = body.media if _MEDIA.fullmatch(body.media) and "*" not in body.media else OCTETS
     if isinstance(value, str) and media.startswith("text/") and ";" not in media:
         media += "; charset=utf-8"
-    return _ready(UnreadBody(media, (_file(body.argument, "", value, media, fault),)))
+    return UnreadBody(media, (_file(body.argument, "", value, media, fault),)).read_if_whole()
 
 
 def _fault_of(arguments: Mapping[str, str], fault: Fault, name: str, problem: str) -> Exception:
@@ -194,10 +198,6 @@ def _file(argument: str, name: str, value: Any, media: str, fault: Fault) -> Bod
 def _filename(value: Mapping[str, Any], otherwise: str) -> str:
     said = value.get("filename")
     return said if isinstance(said, str) and said else otherwise
-
-
-def _ready(body: UnreadBody) -> EncodedBody | UnreadBody:
-    return body if body.paths else body.read({})
 
 
 def _multipart(media: str, parts: tuple[BodyPart, ...]) -> EncodedBody:

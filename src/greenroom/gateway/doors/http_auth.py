@@ -76,6 +76,11 @@ class BearerToken:
             raise UsageError(f"The token {name!r} needs another name: those with {OAUTH} are of OAuth.")
         return cls(name, _digest(text.encode()), profile, is_owner)
 
+    @property
+    def caller(self) -> Caller:
+        """Who comes with it."""
+        return Caller(self.name, self.profile, is_owner=self.is_owner)
+
 
 def tokens_in(
     settings: Settings, environ: Mapping[str, str], file: Path | None, profile: str | None
@@ -151,7 +156,7 @@ class Access:
     ) -> None:
         self.tokens: tuple[BearerToken, ...] = tuple(tokens)
         self.oauth = oauth
-        self._by_token = {token: _caller(token) for token in self.tokens}
+        self._by_token = {token: token.caller for token in self.tokens}
         is_private = is_loopback(host)
         if not is_private and not self.tokens and oauth is None:
             raise UsageError(
@@ -174,7 +179,7 @@ class Access:
             return not self.tokens and self.oauth is None
         if caller.name.startswith(OAUTH):
             return self.oauth is not None
-        came_by = {token for token in old.tokens if _caller(token) == caller}
+        came_by = {token for token in old.tokens if token.caller == caller}
         return bool(came_by) and came_by <= {*self.tokens}
 
     def changes_since(self, old: Access) -> str:
@@ -271,10 +276,6 @@ class Access:
 
 
 _ANYBODY: Final = Caller()
-
-
-def _caller(token: BearerToken) -> Caller:
-    return Caller(token.name, token.profile, is_owner=token.is_owner)
 
 
 def _is_wildcard(host: str) -> bool:
