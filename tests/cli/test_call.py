@@ -154,11 +154,22 @@ def test_a_script_gets_all_of_the_answer_and_a_terminal_a_page(tmp_path: Path) -
     assert (code, seen.count("line\r\n") < 2001, "| less" in seen) == (0, True, True)
 
 
-def test_an_image_comes_with_the_way_to_save_it(tmp_path: Path) -> None:
+def test_an_image_is_saved_or_comes_with_the_way_to_save_it(tmp_path: Path) -> None:
     where = configure(tmp_path)
     shown = greenroom(tmp_path, "call", "s_draw", *where)
     assert shown.stdout.startswith("a hat\n[image: image/png")
-    assert "--json | jq -r '.content[1].data' | base64 -d > FILE" in shown.stderr
+    assert "the image is not shown. To save it, make the call with --save FILE." in shown.stderr
+    saved = greenroom(tmp_path, "call", "s_draw", "--save", str(tmp_path / "hat.png"), *where)
+    assert (saved.returncode, saved.stderr) == (
+        0,
+        f"greenroom: the image is in {tmp_path}/hat.png (3 bytes).\n",
+    )
+    assert (tmp_path / "hat.png").read_bytes() == b"hat"
+    lost = greenroom(tmp_path, "call", "s_draw", "--save", "no/such/hat.png", *where)
+    assert (lost.returncode, "the image was not saved: " in lost.stderr) == (1, True)
+    none = greenroom(tmp_path, "call", "s_echo", "--save", "text", *where)
+    assert (none.returncode, "so nothing was saved" in none.stderr) == (1, True)
+    assert not (tmp_path / "text").exists()
     said = greenroom(tmp_path, "call", "s_draw", "--json", *where)
     assert json.loads(said.stdout)["content"][1]["data"] == "aGF0"
     assert "base64" not in said.stderr

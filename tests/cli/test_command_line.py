@@ -58,7 +58,8 @@ def known(home: Path, days: float = 0.0, **more: Any) -> None:
 
 def known_shops(home: Path) -> None:
     """Two servers whose tools are known, and which cannot be started."""
-    own_config(home, json.dumps({"mcpServers": {"shop": CLOCK, "kiosk": CLOCK}}))
+    kiosk = {**CLOCK, "excludeTools": ["re*"], "includeTools": ["buy", "rent"]}
+    own_config(home, json.dumps({"mcpServers": {"shop": CLOCK, "kiosk": kiosk}}))
     keys = catalogue_keys(load_config(cwd=Path.cwd(), home=home, environ=os.environ))
     item = {"type": "string", "description": "What to buy"}
     given = {"item": item, "count": {"type": "integer"}, "gift": {}}
@@ -67,7 +68,7 @@ def known_shops(home: Path) -> None:
     swaps = {"type": "object", "properties": {"item1": item, "item2": item}, "required": ["item1", "item2"]}
     named = {
         "shop": {"buy": buys, "pay": closed, "swap": swaps, "list_items": {}},
-        "kiosk": {"buy": buys},
+        "kiosk": {"buy": buys, "rent": {}, "sell": {}},
     }
     for server, tools in named.items():
         records = tuple({"name": name, "inputSchema": schema} for name, schema in tools.items())
@@ -252,7 +253,8 @@ TABLE: list[Row] = [
         ("call shop_buy item=x count=1 gft:=true", 'greenroom call shop_buy gift=true item=x count=1\n--args \'{…}\''),
         ("call shop_swap item1=x", "\nTo call it: greenroom call shop_swap item1=x item2=…\n"),
         ("call shop_list_items zebra=1", "no-such-clock"),
-        ("call buy item=x", "name:\ngreenroom call kiosk_buy item=x count=…\ngreenroom call shop_buy item=x count=…\n"),
+        ("call buy item=x", 'No tool is called "buy" alone.\nBy their full names:\n'),
+        ("call buy item=x", "\ngreenroom call kiosk_buy item=x count=…\ngreenroom call shop_buy item=x count=…\n"),
         ("describe pay", "By its full name: greenroom describe shop_pay\n"),
         ("call list_items", "By its full name: greenroom call shop_list_items\n"),
         # what was typed stays in the command that is proposed
@@ -262,7 +264,20 @@ TABLE: list[Row] = [
         ("describe sop_pay", "Did you mean: greenroom describe shop_pay\n"),
         ("call shop_zebra item=a", "! Did you mean"),
         ("reconnect shop", "greenroom refresh shop"),
+        # what the configuration excludes is told from what there is not
+        ("call kiosk_rent", 'Tool "kiosk_rent" is excluded: it is in "excludeTools" of the server "kiosk" in '),
+        ("call kiosk_rent", "mcp.json.\nTo use it, take it out of that list.\n"),
+        ("describe rent --server kiosk", 'Tool "rent" is excluded: it is in "excludeTools"'),
+        ("call kiosk_sell", 'is excluded: it is not in "includeTools" of the server "kiosk" in '),
+        ("call kiosk_sell", "To use it, add it to that list.\n"),
+        ("call kiosk_lend", "no-such-clock"),
         ("call everything_else", "! Did you mean"), ("call shop_by count=1 item=x", "! kiosk"),
+    ),
+    *refused("known shops", 2,
+        ("call shop_buy '{item: 1}'", "\nTo call it: greenroom call shop_buy item=… count=…\n"),
+        ("call shop_buy --args [1]", "\nTo call it: greenroom call shop_buy item=… count=…\n"),
+        ("call shop_buy count:=x", "\nTo call it: greenroom call shop_buy item=… count=…\n"),
+        ("call zebra_buy a", "\nTo see what zebra_buy takes: greenroom describe zebra_buy\n"),
     ),
     Row("known shops", "describe shop_buy", 0, (
         "item (string, required) - What to buy\ncount (integer, required)\ngift\n",

@@ -497,7 +497,7 @@ def test_it_shows_the_entry_with_its_file_what_doctor_finds_and_no_secret(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entries = {
-        "a": {"command": "nowhere-4711", "env": {"TOKEN": SECRET}, "comand": 1},
+        "a": {"command": "nowhere-4711", "env": {"TOKEN": SECRET}, "comand": 1, "idleTimeout": 5},
         "ab": {"command": "nowhere-4712"},
         "bad": {"command": 3},
     }
@@ -518,9 +518,14 @@ def test_it_shows_the_entry_with_its_file_what_doctor_finds_and_no_secret(
         f"its entry, from {file}:",
         '  command: "nowhere-4711"',
         '  env: {"TOKEN": "***"}',
+        "  idleTimeout: 5",
         '  comand: "***"',
     ]
+    assert "idleTimeout 5 min, connectTimeoutMs 30 s" in lines[9], "its file stands below, with the entry"
     assert SECRET not in shown.out + shown.err
+    assert run(["explain", "a", "--json"]) == 0
+    policies = json.loads(capsys.readouterr().out)["policies"]
+    assert [one["file"] for one in policies if one["key"] in ("idleTimeout", "lifecycle")] == ["", str(file)]
     assert "4712" not in shown.out
 
     assert "comand" not in shown.err, "it is said once"

@@ -529,10 +529,14 @@ def test_a_server_in_backoff_is_refused_as_unavailable() -> None:
     room.refuse = Unavailable("clock", failed_ago=7, retry_in=23)
     text, details = asked(room, tool="clock_now")
     assert text.startswith('Server "clock" not available (failed 7 s ago)')
-    assert text.endswith('Retry in 23 s. Use mcp({ connect: "clock" }) to try it now.')
+    step = 'When the cause is mended, mcp({ connect: "clock" }) does not wait; `greenroom explain clock` says more.'
+    assert text.endswith(f"Retry in 23 s. {step}"), "a start from the same cause would only fail again"
     assert (details["error"], details["failedAgo"], details["retryIn"]) == ("server_unavailable", 7, 23)
     result = anyio.run(ask, McpTool(room, hints=FOR_PEOPLE), {"tool": "clock_now"})
-    assert result["content"][0]["text"].endswith("Retry in 23 s.\nTo try it now: greenroom refresh clock")
+    assert result["content"][0]["text"].endswith(
+        "Retry in 23 s.\nTo see why: `greenroom explain clock`. "
+        "When that is mended, do not wait: `greenroom refresh clock`"
+    )
 
 
 @for_each("kind", [ServerDown, NeedsAuth, SessionNeeded, RoomClosed])

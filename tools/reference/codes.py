@@ -44,8 +44,8 @@ TO_DO: Final[Mapping[str, str]] = {
     "resource_not_found": "Use a URI exactly as it is listed, or name its server.",
     "ambiguous_tool": "Use one of the full names in the message, or name the server.",
     "refused": "Nothing to do: your callback raised it, and the server got it as the answer.",
-    "server_unavailable": "Call again after `retry_in` seconds. `greenroom explain SERVER` says what failed, and "
-    "`greenroom refresh SERVER` tries it now.",
+    "server_unavailable": "Call again after `retry_in` seconds. `greenroom explain SERVER` says what failed. When "
+    "that is mended, `greenroom refresh SERVER` does not wait.",
     "rate_limited": "Call again after `retry_in` seconds, or raise the limit that `limit` names.",
     "repeated_call": "Go on with the answers so far, or call with other arguments. If the tool is made for polling, "
     "exclude it "

@@ -393,6 +393,14 @@ class Index:
         near = self.named_by_servers(name) or self._almost(name, limit, bare) or self._almost(bare, limit)
         return tuple(dict.fromkeys(near or self._sharing(bare, limit)))[:limit]
 
+    def excluded_by(self, name: str, server: str | None = None) -> tuple[str, str] | None:
+        """The server whose entry excludes a tool of this name, and the key that does. `server`: of this one alone."""
+        for part in self._parts.values() if server is None else filter(None, [self._parts.get(server)]):
+            key = part.excluding_key(name)
+            if key is not None:
+                return part.server, key
+        return None
+
     def named_by_servers(self, name: str) -> list[str]:
         """The exposed names of the tools that their servers call `name`."""
         wanted = normal(name)
@@ -619,6 +627,15 @@ class ServerIndex(msgspec.Struct, eq=False, dict=True):
         if only is not None and not self._fits(one, only):
             return False
         return (include is None or self._fits(one, include)) and not (exclude and self._fits(one, exclude))
+
+    def excluding_key(self, name: str) -> str | None:
+        """The key of its entry that excludes its tool of this name. None: it has no such tool, or does not exclude it;
+        whoever sees only some tools is not told."""
+        exclude, wanted = self.naming.exclude, normal(name)
+        for one in self._read("tool", "tools") if self.naming.only is None else ():
+            if wanted in (normal(one[0].name), normal(one[1].original)) and not self._is_chosen(one):
+                return "excludeTools" if exclude and self._fits(one, exclude) else "includeTools"
+        return None
 
     @cached_property
     def prompts(self) -> ServerNames:

@@ -11,6 +11,7 @@ On a terminal an answer is a page, as models get it. Anywhere else it is complet
 from __future__ import annotations
 
 import sys
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -129,6 +130,13 @@ class _ToolCallCommand(click.Command):
     shell_complete=complete_servers,
 )
 @click.option("--yes", is_flag=True, help="Allow the call if it needs somebody's approval.")
+@click.option(
+    "--save",
+    "saved_as",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the first image, sound or file of the answer to FILE.",
+)
 @record_options
 @common_options
 def call_command(
@@ -137,6 +145,7 @@ def call_command(
     args_json: str | None,
     server: str | None,
     yes: bool,
+    saved_as: Path | None,
     record: Path | None,
     redact: str | None,
     config_path: Path | None,
@@ -155,9 +164,13 @@ def call_command(
     if gateway is not None and is_passed_over:
         gateway = _passed_over(gateway, pid)
     _check_name(config, tool, pairs, args_json)
-    args, texts = split_pairs(tool, pairs)
+    try:
+        args, texts = split_pairs(pairs)
+        in_json = given_args(args_json)
+    except UsageError as error:
+        raise UsageError(f"{error.message}\n{_right_call(config, tool, server)}") from None
     names = [name for name in args if any(pair.startswith(f"{name}:=") for pair in pairs)]
-    asked = TypedCall(tool, server, {**given_args(args_json), **args}, texts, names)
+    asked = TypedCall(tool, server, {**in_json, **args}, texts, names)
     if gateway is None:
         say_if_none(config)
         origin: dict[str, Any] = {"source": "room", **say_elsewhere(config)}
@@ -188,7 +201,9 @@ def call_command(
     if recording.tape is not None:
         origin["tape"] = recording.tape
     code = show_result(result, origin, as_json, CalledJson)
-    if not as_json:
+    if saved_as is not None:
+        code = code or _save(result, saved_as)
+    elif not as_json:
         _say_how_to_save(result)
     if (note := note_of(result)) is not None:
         say(note)
@@ -202,13 +217,44 @@ def call_command(
     return code
 
 
+def _right_call(config: Config, tool: str, server: str | None) -> str:
+    """How this tool is called, as far as it is known here which parameters it has."""
+    from ..gateway.offline_catalogue import open_catalogue
+
+    step = open_catalogue(config).call_line(tool, server)
+    if step is None:
+        return f"To see what {tool} takes: {commands_typed().about('describe', tool)}"
+    return f"To call it: {commands_typed().filled(step)}"
+
+
+def _data_in(result: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The kind and the base64 of the first image, sound or file of the result, which is shown by its size alone."""
+    for block in result["content"]:
+        resource: Mapping[str, Any] = block.get("resource") or {}
+        data = block.get("data", resource.get("blob"))
+        if isinstance(data, str):
+            return "file" if block.get("type") == "resource" else str(block.get("type")), data
+    return None
+
+
 def _say_how_to_save(result: Mapping[str, Any]) -> None:
-    """Say how the first image or sound of the result, which is shown by its size alone, becomes a file."""
-    for at, block in enumerate(result["content"]):
-        if "data" in block:
-            what = f"the {block.get('type')} is not shown. To save it, add this to the command:"
-            say(f"{what} --json | jq -r '.content[{at}].data' | base64 -d > FILE")
-            return
+    if (found := _data_in(result)) is not None:
+        say(f"the {found[0]} is not shown. To save it, make the call with --save FILE.")
+
+
+def _save(result: Mapping[str, Any], path: Path) -> int:
+    """Write it to the file, and say so. Returns the exit code."""
+    found = _data_in(result)
+    if found is None:
+        say("the answer has no image, sound or file, so nothing was saved. Its text goes to stdout: … > FILE")
+        return 1
+    try:
+        size = path.write_bytes(b64decode(found[1]))
+    except (OSError, ValueError) as error:
+        say(f"the {found[0]} was not saved: {error}")
+        return 1
+    say(f"the {found[0]} is in {path} ({size:,} bytes).")
+    return 0
 
 
 def _check_name(config: Config, tool: str, pairs: tuple[str, ...], args_json: str | None) -> None:
@@ -314,7 +360,7 @@ class TypedCall:
         return {"tool": self.tool, "args": self.args, **where}
 
 
-def split_pairs(tool: str, pairs: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+def split_pairs(pairs: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]:
     """`k=v`, `k:=v` and `{…}` words: the arguments that say their type, and the texts of the others, which the schema
     of the tool tells. What stands in an object as well is what was typed later. Raises `UsageError` for a word that is
     none of them, and for a key that was typed twice."""
@@ -330,8 +376,7 @@ def split_pairs(tool: str, pairs: tuple[str, ...]) -> tuple[dict[str, Any], dict
             key, equals, text = pair.partition("=")
             is_json, key = key.endswith(":"), key.removesuffix(":")
             if not equals or not key:
-                step = f"To see what {tool} takes: {commands_typed().about('describe', tool)}"
-                raise UsageError(f'"{pair}" is not K=V, as in count=5.\n{step}')
+                raise UsageError(f'"{pair}" is not K=V, as in count=5.')
             if key in typed:
                 raise UsageError(f"{key} was given twice. Leave one of them out.")
             typed.add(key)

@@ -11,7 +11,7 @@ import json
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -378,7 +378,7 @@ def _explained(
         yield f"{MARKS[one.severity.value]} {one_line(place + one.what)}"
         yield f"    → {one.mend}"
     if follows := found.get("policies"):
-        yield f"its policies: {', '.join(map(_policy, follows))}"
+        yield f"its policies: {', '.join(_policy(one, {*places.values()}) for one in follows)}"
     if entry:
         yield f"its entry, from {', '.join(dict.fromkeys(places.values())) or 'the program'}:"
     shared = len(set(places.values())) < 2
@@ -395,6 +395,7 @@ def _state(found: Mapping[str, Any]) -> str:
     return f"{word} {about(since)} ago" if word in ("failed", "lost") else f"{word} for {about(since)}"
 
 
-def _policy(one: Mapping[str, str]) -> str:
-    where = f" ({one['file']})" if one["file"] else ""
+def _policy(one: Mapping[str, str], of_entry: Collection[str]) -> str:
+    """A policy, with its file if the entry, which stands below, is of others."""
+    where = f" ({one['file']})" if one["file"] and one["file"] not in of_entry else ""
     return one_line(f"{one['key']} {one['value']}{where}")

@@ -22,6 +22,7 @@ from typing import Any, Final
 import attrs
 
 from ..config.model import (
+    SERVER_KEY,
     SETTING_KEY,
     Config,
     Isolation,
@@ -415,7 +416,7 @@ def policies(definition: ServerDefinition, config: Config) -> list[dict[str, str
         {
             "key": key,
             "value": value,
-            "file": definition.sources.get(key)
+            "file": definition.sources.get(SERVER_KEY[key].attribute if key in SERVER_KEY else "")
             or config.setting_sources.get(SETTING_KEY[key].attribute if key in SETTING_KEY else "", ""),
         }
         for key, value in found

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ..catalogue.index import Index
 from ..catalogue.meaning_model import model_folder
+from ..catalogue.namespace import Target
 from ..catalogue.search import MAX_QUERY
 from ..catalogue.search_cache import SearchCache, key_of
 from ..catalogue.search_file import SearchFile
@@ -49,6 +50,13 @@ class OfflineCatalogue:
 
     def entry(self, server: str) -> ServerEntry | None:
         return self._entries.get(server)
+
+    def call_line(self, tool: str, server: str | None = None) -> str | None:
+        """The command that calls this tool, with the arguments that it requires. None: it is not known."""
+        from .exposures.tool_texts import call_line
+
+        found = self.index.resolve(tool, server)
+        return call_line(found) if isinstance(found, Target) else None
 
     def near(self, query: str) -> tuple[bytes, ...]:
         """The keys of what is near to `query` in meaning, the nearest first, if the vectors are kept. Computes here,

@@ -345,6 +345,9 @@ class McpTool:
             return refusal
         if isinstance(found, AmbiguousName):
             return texts.ambiguous_tool("call", request.subject, found.candidates)
+        excluded = reader.excluded(Mode.CALL, request.subject, request.server)
+        if excluded is not None:
+            return excluded
         if found.servers:
             job.run(partial(self._connect_and_call, request, job))
             return None

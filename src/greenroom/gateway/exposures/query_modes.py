@@ -18,6 +18,7 @@ import msgspec
 from ...catalogue.names import has_prefix, owner_among
 from ...catalogue.namespace import AmbiguousName, MissingName
 from ...catalogue.search import SearchPage, fits_well, search, search_matching
+from ...config.model import SERVER_KEY
 from ...protocol.errors import UNTRUSTED, UnknownServer, UsageError
 from ...protocol.status import ServerStatus
 from . import tool_texts as texts
@@ -123,6 +124,8 @@ class CatalogueReader:
         not known yet, it names that server, otherwise similar tools. `args`: what it was called with."""
         if tool in self._catalogue.config.servers and self._hints.for_people:
             return texts.server_as_tool(mode.value, tool)
+        if (excluded := self.excluded(mode, tool, server)) is not None:
+            return excluded
         unusable = owner_among(self._catalogue.config.unusable, tool) if server is None else None
         if unusable is not None:
             refusal = self.refusal(mode, unusable)
@@ -146,6 +149,16 @@ class CatalogueReader:
             args=cast("Mapping[str, Any]", args) if isinstance(args, Mapping) else {},
             hints=self._hints,
         )
+
+    def excluded(self, mode: Mode, tool: str, server: str | None) -> McpToolAnswer | None:
+        """The answer about a tool that the configuration excludes. None: it excludes no tool of this name, or a model
+        asks, for which such a tool does not exist."""
+        found = self._catalogue.index.excluded_by(tool, server) if self._hints.for_people else None
+        if found is None:
+            return None
+        owner, key = found
+        file = self._catalogue.config.servers[owner].sources.get(SERVER_KEY[key].attribute, "")
+        return texts.excluded_tool(mode.value, tool, owner, key, file)
 
     def listing(self, server: str, *, limit: int = MOST_LINES, offset: int = 0) -> McpToolAnswer:
         row = next(iter(self.rows(server)), None)

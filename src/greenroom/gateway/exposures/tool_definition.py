@@ -399,7 +399,7 @@ class Hints(msgspec.Struct, frozen=True):
     instructions: str
     learn: str  # what to do about servers of which nothing is known
     mend: str  # and about one that failed
-    try_now: str  # and about one that is not tried again yet
+    try_now: str  # and about one whose circuit breaker refuses calls: the same start would fail once more
     # About one whose program cannot be run.
     mend_program: str = "`greenroom explain {typed}` says what to do."
     log_in: str = "To log in: greenroom auth {typed}"
@@ -464,7 +464,10 @@ FOR_MODELS: Final = Hints(
     instructions='mcp({{ instructions: "{server}" }}) for all of them',
     learn='Use mcp({ connect: "name" }) to ask one what it has.',
     mend='Use mcp({{ connect: "{server}" }}) to try again; `greenroom explain {typed}` says more.',
-    try_now='Use mcp({{ connect: "{server}" }}) to try it now.',
+    try_now=(
+        'When the cause is mended, mcp({{ connect: "{server}" }}) does not wait; '
+        "`greenroom explain {typed}` says more."
+    ),
 )
 FOR_META: Final = Hints(
     overview='mcp_discover({ server: "name" }) to list tools, mcp_discover({ query: "..." }) to search',
@@ -477,7 +480,10 @@ FOR_META: Final = Hints(
         'Use mcp_provision({{ intent: "{server}", autoProvision: true }}) to try again; '
         "`greenroom explain {typed}` says more."
     ),
-    try_now='Use mcp_provision({{ intent: "{server}", autoProvision: true }}) to try it now.',
+    try_now=(
+        'When the cause is mended, mcp_provision({{ intent: "{server}", autoProvision: true }}) does not wait; '
+        "`greenroom explain {typed}` says more."
+    ),
     call='mcp_call({{ tool: "{tool}" }})',
     page='mcp_discover({{ output: "{output}", offset: {offset} }})',
     skill="",
@@ -491,7 +497,7 @@ FOR_PEOPLE: Final = Hints(
     learn="",  # a person is told so in the sentence about them
     mend="To try again: `greenroom refresh {typed}`. To see why: `greenroom explain {typed}`",
     mend_program="To see what to do: `greenroom explain {typed}`",
-    try_now="To try it now: greenroom refresh {typed}",
+    try_now="To see why: `greenroom explain {typed}`. When that is mended, do not wait: `greenroom refresh {typed}`",
     describe="greenroom describe {tool}",
     page="the same command with `| less` behind it",
     skill='a client reads it with mcp({{ skill: "{skill}" }})',

@@ -30,12 +30,14 @@ from ...protocol.errors import (
     ApprovalNeeded,
     Busy,
     CallError,
+    CallTimeout,
     ConnectFailed,
     GreenroomError,
     RateLimited,
     Reach,
     RemoteError,
     RepeatedCall,
+    ServerLost,
     Unavailable,
     UsageError,
     some_of,
@@ -212,6 +214,8 @@ def unknown_tool(
         text = f'Tool "{tool}" not found on "{server}", which was asked for its list just now.'
         if not hints.for_people:
             text += f' Available tools on "{server}": {some_of(names) or "none"}.'
+    elif are_full_names:
+        text = f'No tool is called "{tool}" alone.'
     else:
         text = f'Tool "{tool}" not found.'
         text += f' Server "{server}" has: {some_of(names)}.' if server and names else ""
@@ -243,7 +247,16 @@ def _proposed(commands: Sequence[str], *, are_full_names: bool) -> list[str]:
     have one of the same name."""
     if len(commands) == 1:
         return [f"{'By its full name' if are_full_names else 'Did you mean'}: {commands[0]}"]
-    return ["These have that name:" if are_full_names else "Did you mean one of these?", *commands]
+    return ["By their full names:" if are_full_names else "Did you mean one of these?", *commands]
+
+
+def excluded_tool(mode: str, tool: str, server: str, key: str, file: str) -> McpToolAnswer:
+    """A tool that its server has, and that the configuration excludes by this key."""
+    where = f'"{key}" of the server "{server}"' + (f" in {file}" if file else "")
+    is_named = key == "excludeTools"
+    text = f'Tool "{tool}" is excluded: it is {"" if is_named else "not "}in {where}.'
+    text += f"\nTo use it, {'take it out of' if is_named else 'add it to'} that list."
+    return McpToolAnswer.of(text, mode=mode, requestedTool=tool, server=server, error="tool_not_found")
 
 
 def server_as_tool(mode: str, server: str) -> McpToolAnswer:
@@ -359,7 +372,11 @@ def failed_call(error: CallError, target: Target | None, hints: Hints = FOR_MODE
             "does not have this" if asked is None else f"made a request that could not be answered, {asked}"
         )
         said = f'server "{error.server}" {what} (it answered: {said})'
-    message = said if said.startswith(_FAILED) else f"{_FAILED} {said}"
+    failed = f"{target.name} failed:" if hints.for_people and target is not None else _FAILED
+    message = said if said.startswith(_FAILED) else f"{failed} {said}"
+    if hints.for_people and isinstance(error, CallTimeout | ServerLost):
+        step = f"To see why, and what happens next: greenroom explain {typed(error.server)}"
+        return McpToolAnswer.of(hints.with_step(message, step), **details)
     if arguments_may_be_at_fault(error):
         message += expected_parameters(target, message, for_people=hints.for_people)
     return McpToolAnswer.of(message, **details)
