@@ -390,15 +390,14 @@ async def serve_http(config: Config, open_room: OpenRoom, options: Options, http
     address can be reached by others and no token is needed."""
     collect_again()
     want_orphans()
-    with _prepared(config, options, http) as prepared:
+    with _prepared(config, options, http) as serving:
         async with anyio.create_task_group() as outer:
             room = open_room(config)
             leaving = Exit(partial(close_at_once, room, outer))
             await outer.start(heed_signals, leaving)
-            serving = _HttpService(prepared, config, options, http, outer, leaving)
-            async with serving.opened(room) as opened:
+            async with serving.opened(room, outer, leaving) as opened:
                 set_room_aside()
-                await serving.until_asked(opened)
+                await serving.until_asked(opened, leaving)
             outer.cancel_scope.cancel()
 
 
@@ -435,27 +434,16 @@ async def served_http(
     `wrap` is given the door and the room, and returns the door that is served instead. Port 0
     chooses a free port. Raises `UsageError` as `serve_http` does.
     """
-    with _prepared(config, options, http) as prepared:
+    with _prepared(config, options, http) as serving:
         async with anyio.create_task_group() as outer:
             leaving = Exit(lambda: None)
-            serving = _HttpService(prepared, config, options, http, outer, leaving)
-            async with serving.opened(open_room(config), wrap) as opened:
+            async with serving.opened(open_room(config), outer, leaving, wrap) as opened:
                 yield ServedRoom(opened.room, opened.url, opened.conversations, opened.door, leaving)
             outer.cancel_scope.cancel()
 
 
-class _Preparation(msgspec.Struct, frozen=True):
-    """What there is before the room."""
-
-    access: Access
-    listener: socket.socket
-    log: EventLog
-    hearers: list[Hear]
-    metrics: Metrics | None  # None: nobody wants them
-
-
 @contextmanager
-def _prepared(config: Config, options: Options, http: HttpOptions) -> Generator[_Preparation]:
+def _prepared(config: Config, options: Options, http: HttpOptions) -> Generator[_HttpService]:
     """Check all that can be checked before a room is opened, and listen. Raises `UsageError`."""
     from ..observe.metrics import Metrics
     from .doors.http_auth import Access, OAuth
@@ -471,7 +459,8 @@ def _prepared(config: Config, options: Options, http: HttpOptions) -> Generator[
     metrics = Metrics(settings.http_metrics_tools) if settings.http_metrics else None
     with ExitStack() as stack:
         hearers = [to_log(log, options.played), *events_file(options.events, stack, log.line)]
-        yield _Preparation(access, stack.enter_context(bound(http.host, http.port)), log, hearers, metrics)
+        listener = stack.enter_context(bound(http.host, http.port))
+        yield _HttpService(config, options, http, access, listener, log, hearers, metrics)
 
 
 class _OpenDoor(msgspec.Struct, frozen=True):
@@ -486,18 +475,24 @@ class _OpenDoor(msgspec.Struct, frozen=True):
 
 
 class _HttpService(msgspec.Struct, frozen=True):
-    """What the parts of serving one room over HTTP share."""
+    """What the parts of serving one room over HTTP share. All of it is there before the room."""
 
-    prepared: _Preparation
     config: Config
     options: Options
     http: HttpOptions
-    outer: anyio.abc.TaskGroup
-    leaving: Exit
+    access: Access
+    listener: socket.socket
+    log: EventLog
+    hearers: list[Hear]
+    metrics: Metrics | None  # None: nobody wants them
 
     @asynccontextmanager
     async def opened(
-        self, room: Greenroom, wrap: Callable[[Door, Greenroom], Door] = _as_it_is
+        self,
+        room: Greenroom,
+        outer: anyio.abc.TaskGroup,
+        leaving: Exit,
+        wrap: Callable[[Door, Greenroom], Door] = _as_it_is,
     ) -> AsyncGenerator[_OpenDoor]:
         """Run the room and its door until the block is left. Then the room drains while the door still answers."""
         # A gateway on standard input and output needs none of these, nor starlette and httptools below them.
@@ -511,11 +506,10 @@ class _HttpService(msgspec.Struct, frozen=True):
         services = port_of(room).services
         services.expect_clients()
         services.keep_recent()
-        outer, log, access = self.outer, self.prepared.log, self.prepared.access
+        log, access, metrics = self.log, self.access, self.metrics
         rules = rules_of(self.config.settings)
         feed = Feed(rules.keep_alive)
-        metrics = self.prepared.metrics
-        heard = [*self.prepared.hearers, feed.hear]
+        heard = [*self.hearers, feed.hear]
         if metrics is not None:
             heard.append(metrics.hear)
         kinds = TOLD | HEARD if metrics is not None else TOLD
@@ -540,11 +534,11 @@ class _HttpService(msgspec.Struct, frozen=True):
             await outer.start(door.run)
             if access.oauth is not None:
                 outer.start_soon(access.oauth.keep)
-            listener = self.prepared.listener
-            server = HttpServer(wrap(door, room), listener, rules, cert=self.http.cert, key=self.http.key)
-            opened = _OpenDoor(
-                room, conversations, door, page, _url(listener, self.http), control.ControlConnections(outer)
+            server = HttpServer(
+                wrap(door, room), self.listener, rules, cert=self.http.cert, key=self.http.key
             )
+            url, lines = _url(self.listener, self.http), control.ControlConnections(outer)
+            opened = _OpenDoor(room, conversations, door, page, url, lines)
             await outer.start(conversations.keep_tasks)
             async with anyio.create_task_group() as serving:
                 await serving.start(server.run)
@@ -557,17 +551,17 @@ class _HttpService(msgspec.Struct, frozen=True):
                         door.refuse_new()
                         watching.cancel_scope.cancel()
                 finally:
-                    await room.aclose(self.leaving.patience)
+                    await room.aclose(leaving.patience)
                     await conversations.settled()
                     door.sessions.end_all()
                     feed.close()
                     page.close()
                     server.close()
-                    await opened.lines.closed(self.leaving.last_words)
+                    await lines.closed(leaving.last_words)
 
-    async def until_asked(self, opened: _OpenDoor) -> None:
+    async def until_asked(self, opened: _OpenDoor, leaving: Exit) -> None:
         """Serve commands and follow the configuration's files, until it is time to end."""
-        options, log = self.options, self.prepared.log
+        options, log = self.options, self.log
         async with anyio.create_task_group() as attending:
             sessions = opened.door.sessions
             methods = partial(
@@ -575,7 +569,7 @@ class _HttpService(msgspec.Struct, frozen=True):
             )
             follower = self._follower(opened.door)
             await attend(attending, opened.room, options, log, methods, opened.lines, follower=follower)
-            await self.leaving.asked.wait()
+            await leaving.asked.wait()
             opened.lines.leave()
             opened.door.refuse_new()
             attending.cancel_scope.cancel()
@@ -584,7 +578,7 @@ class _HttpService(msgspec.Struct, frozen=True):
         """Who may come follows the configuration and the token file. The rest of the door is as it was made."""
         from .doors.http_auth import Access
 
-        http, oauth, log = self.http, self.prepared.access.oauth, self.prepared.log
+        http, oauth, log = self.http, self.access.oauth, self.log
         told = _made_of(self.config.settings)
 
         def prepare(config: Config) -> Callable[[], object]:
