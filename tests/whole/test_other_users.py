@@ -34,7 +34,7 @@ from greenroom.catalogue import store
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import CatalogueFile
 from greenroom.config import private_files as own
-from greenroom.config.files import read_text
+from greenroom.config.file_formats import read_text
 from greenroom.config.model import ServerDefinition, Settings
 from greenroom.gateway.doors import control_client as client
 from greenroom.gateway.doors import control_protocol as place
@@ -348,7 +348,7 @@ def test_t43_a_configuration_that_is_no_file_is_an_error_and_not_a_wait(what: st
         os.mkfifo(tmp_path / "fifo")
         path.symlink_to(tmp_path / "fifo")
     with pytest.raises(ConfigError, match="not a regular file"):
-        read_text(path)
+        read_text(path, str(path))
 
 
 def test_what_is_ours_is_read_and_a_link_of_the_shell_is_written_to(tmp_path: Path) -> None:

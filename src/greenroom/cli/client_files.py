@@ -21,7 +21,8 @@ from typing import Any, Final
 
 import attrs
 
-from ..config.files import own_file, parse_json
+from ..config.file_formats import parse_json
+from ..config.files import own_file
 from ..config.importers import Surroundings, shaped
 from ..config.model import Config
 from ..config.references import expand_path

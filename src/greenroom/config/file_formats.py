@@ -1,4 +1,4 @@
-"""JSON as people write it, and YAML."""
+"""Files of JSON as people write it, and of YAML."""
 
 from __future__ import annotations
 
@@ -7,11 +7,65 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, cast
 
 from ..protocol.bounds import DEPTH, is_too_deep
+from ..protocol.errors import ConfigError, Problem
 from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.value_count import has_more_values
+from .private_files import read_regular, why_not_read
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+LARGEST_FILE: Final = 64 * 1024 * 1024  # bytes; a larger file is not a configuration
+_NAMED: Final = 5  # repeated keys that a message names
+_Note = Callable[[Problem], object]
+
+
+def read_file(path: Path, label: str, note: _Note) -> Any:
+    """The value of one file: YAML if its name says so, and else JSON(C). Raises a `ConfigError` that names `label`, the
+    line and the column. `note` is told of keys that an object has more than once."""
+    load = load_yaml if path.suffix.lower() in (".yaml", ".yml") else load_jsonc
+    return _parsed(load, read_text(path, label), label, note)
+
+
+def parse_json(text: str, label: str) -> Any:
+    """The value of a JSON(C) text. Raises as `read_file` does."""
+    return _parsed(load_jsonc, text, label)
+
+
+def _parsed(
+    load: Callable[[str, dict[str, None] | None], Any], text: str, label: str, note: _Note | None = None
+) -> Any:
+    repeated: dict[str, None] | None = None if note is None else {}
+    try:
+        value = load(text, repeated)
+    except NotJsonError as error:
+        raise ConfigError([Problem(label, str(error))]) from None
+    if note is not None and repeated:
+        names = ", ".join(f'"{key}"' for key in [*repeated][:_NAMED]) + (
+            ", …" if len(repeated) > _NAMED else ""
+        )
+        what = (
+            f"has {names} more than once in one object, and the last one counts: remove or rename the others"
+        )
+        note(Problem(label, what, fatal=False))
+    return value
+
+
+def read_text(path: Path, label: str) -> str:
+    """The text of one UTF-8 file, with or without a byte order mark. Raises a `ConfigError` that names `label` and the
+    next step."""
+    try:
+        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+    except OverflowError:
+        what = f"has more than {LARGEST_FILE:,} bytes, too many for a configuration: name another file"
+    except (OSError, ValueError) as error:
+        what = why_not_read(error)
+    raise ConfigError([Problem(label, what)])
+
 
 # ---- JSON as people write it -----------------------------------------------------------------------------------------
 #
@@ -132,12 +186,12 @@ class NotYamlError(NotJsonError):
     """The text is no YAML that we read. The message ends with line and column, if they are known."""
 
 
-def load_yaml(text: str, repeated: dict[str, None]) -> Any:
+def load_yaml(text: str, repeated: dict[str, None] | None = None) -> Any:
     """The value of `text`. Keys that one mapping has more than once go to `repeated`; the last one counts. Raises
     `NotYamlError`, whose message shows nothing of a value."""
     if len(text) > LARGEST:
         raise NotYamlError(f"has more than {LARGEST:,} characters, too many for YAML: write it as JSON")
-    found = _read_yaml(text, _ValueBuilder(MOST, repeated), "SafeLoader")
+    found = _read_yaml(text, _ValueBuilder(MOST, {} if repeated is None else repeated), "SafeLoader")
     if found is _NONE:
         raise NotYamlError(_EMPTY)
     return found

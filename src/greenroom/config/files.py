@@ -8,17 +8,17 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
 from ..protocol.errors import ConfigError, Problem, UsageError
 from .argument_checks import path_of
-from .file_formats import NotJsonError, NotYamlError, load_jsonc, load_yaml
+from .file_formats import read_file
 from .importers import ImportedFiles, Surroundings, imported_layers, places_of
 from .model import Config, Pinning, ServerDefinition
 from .parse import ConfigLayer, imports_of, merge, parse_config, servers_elsewhere, skipped
-from .private_files import config_home, read_regular, why_not_read
+from .private_files import config_home
 from .references import expand_path, is_url, named_path
 from .self_reference import without_self_reference
 from .trust import Agreements, Judge, ProjectFile, obeyed, refusals, trust_file
@@ -39,9 +39,6 @@ from .value_kinds import is_object
 # Directory, home and environment are arguments and never looked up here, so that the same call gives the same
 # answer. Reading is synchronous: it happens before the room is up, or in a worker thread when a running room
 # reloads.
-
-_NAMED: Final = 5  # repeated keys that a message names
-LARGEST: Final = 64 * 1024 * 1024  # bytes; a larger file is not a configuration
 
 
 def find_files(*, cwd: Path, home: Path, environ: Mapping[str, str]) -> list[Path]:
@@ -215,55 +212,6 @@ def working_directory(path: str | Path | None) -> Path:
         return Path(os.sep, "deleted working directory")
 
 
-def read_json(path: Path, label: str = "", note: Callable[[Problem], object] | None = None) -> Any:
-    """The content of one JSON(C) file. Raises a `ConfigError` that names the file, the line and the column. `note` is
-    told of keys that an object has more than once."""
-    return parse_json(read_text(path, label), label or str(path), note)
-
-
-def parse_json(text: str, label: str, note: Callable[[Problem], object] | None = None) -> Any:
-    """The value of a JSON(C) text. Raises a `ConfigError` that names `label`, the line and the column. `note` is told
-    of keys that an object has more than once."""
-    repeated: dict[str, None] = {}
-    try:
-        value = load_jsonc(text, repeated if note is not None else None)
-    except NotJsonError as error:
-        raise ConfigError([Problem(label, str(error))]) from None
-    if note is not None and repeated:
-        note(Problem(label, _repeats([*repeated]), fatal=False))
-    return value
-
-
-def _read_yaml(path: Path, label: str, note: Callable[[Problem], object]) -> Any:
-    """The content of one YAML file. Raises as `read_json` does."""
-    repeated: dict[str, None] = {}
-    try:
-        value = load_yaml(read_text(path, label), repeated)
-    except NotYamlError as error:
-        raise ConfigError([Problem(label, str(error))]) from None
-    if repeated:
-        note(Problem(label, _repeats([*repeated]), fatal=False))
-    return value
-
-
-def _repeats(keys: list[str]) -> str:
-    names = ", ".join(f'"{key}"' for key in keys[:_NAMED]) + (", …" if len(keys) > _NAMED else "")
-    return f"has {names} more than once in one object, and the last one counts: remove or rename the others"
-
-
-def read_text(path: Path, label: str = "") -> str:
-    """The text of one UTF-8 file, with or without a byte order mark. Raises a `ConfigError` that names the
-    file and the next step."""
-    try:
-        text = read_regular(path, LARGEST).decode("utf-8-sig")
-        return text.replace("\r\n", "\n").replace("\r", "\n")
-    except OverflowError:
-        what = f"has more than {LARGEST:,} bytes, too many for a configuration: name another file"
-        raise ConfigError([Problem(label or str(path), what)]) from None
-    except (OSError, ValueError) as error:
-        raise ConfigError([Problem(label or str(path), why_not_read(error))]) from None
-
-
 def _is_there(path: Path) -> bool:
     try:
         return path.is_file()
@@ -274,11 +222,7 @@ def _is_there(path: Path) -> bool:
 def _read_named(path: str | Path, around: Surroundings) -> ImportedFiles:
     label = str(path)  # as the user wrote it
     problems: list[Problem] = []
-    file = around.cwd / around.expand_home(path)
-    if file.suffix.lower() in (".yaml", ".yml"):
-        raw = _read_yaml(file, label, problems.append)
-    else:
-        raw = read_json(file, label, problems.append)
+    raw = read_file(around.cwd / around.expand_home(path), label, problems.append)
     return ImportedFiles((ConfigLayer(label, raw),), tuple(problems), (label,))
 
 
@@ -287,7 +231,7 @@ def _read_found(paths: Sequence[Path]) -> ImportedFiles:
     problems: list[Problem] = []
     for path in paths:
         try:
-            layers.append(ConfigLayer(str(path), read_json(path, note=problems.append)))
+            layers.append(ConfigLayer(str(path), read_file(path, str(path), problems.append)))
         except ConfigError as error:
             problems += (skipped(problem) for problem in error.problems)
     return ImportedFiles(tuple(layers), tuple(problems), tuple(map(str, paths)))
@@ -305,7 +249,7 @@ def _imported_kinds(layers: Iterable[ConfigLayer]) -> tuple[list[str], list[Prob
 
 
 def _read_imports(kinds: Iterable[str], around: Surroundings) -> ImportedFiles:
-    read = [imported_layers(kind, around, read_json=read_json, read_text=read_text) for kind in kinds]
+    read = [imported_layers(kind, around) for kind in kinds]
     return ImportedFiles(
         tuple(layer for each in read for layer in each.layers),
         tuple(problem for each in read for problem in each.problems),

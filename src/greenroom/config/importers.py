@@ -24,12 +24,11 @@ from msgspec.structs import replace
 from ..protocol.errors import ConfigError, Problem
 from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import BEARER
+from .file_formats import read_file, read_text
 from .parse import ConfigLayer, skipped
 from .private_files import config_home
 from .value_kinds import is_array, is_number, is_object
 
-_Note = Callable[[Problem], object]
-_Reader = Callable[[Path, str, _Note], Any]
 _Shape = Callable[[Any, "Surroundings"], Any]
 
 
@@ -73,9 +72,7 @@ class ImportedFiles(msgspec.Struct, frozen=True):
 _NOWHERE: Final = Path(os.devnull)  # no program has servers for this folder
 
 
-def imported_layers(
-    kind: str, around: Surroundings, *, read_json: _Reader, read_text: Callable[[Path], str]
-) -> ImportedFiles:
+def imported_layers(kind: str, around: Surroundings) -> ImportedFiles:
     """The configuration of the program `kind` in our format, and the problems."""
     row = _KINDS[kind]
     layers: list[ConfigLayer] = []
@@ -85,8 +82,7 @@ def imported_layers(
     for path in there:
         files.append(str(path))
         try:
-            is_toml = path.suffix == ".toml"
-            raw = _toml(path, read_text(path)) if is_toml else read_json(path, "", problems.append)
+            raw = _toml(path) if path.suffix == ".toml" else read_file(path, str(path), problems.append)
         except ConfigError as error:
             problems += (skipped(problem) for problem in error.problems)
             continue
@@ -122,15 +118,14 @@ def _exists(path: Path) -> bool:
         return True
 
 
-def _toml(path: Path, text: str) -> Any:
+def _toml(path: Path) -> Any:
     import tomllib  # only one client keeps its servers in TOML
 
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(read_text(path, str(path)))
     except RecursionError:
-        raise ConfigError(
-            [Problem(str(path), 'is nested too deeply: correct the file, or remove it from "imports"')]
-        ) from None
+        what = 'is nested too deeply: correct the file, or remove it from "imports"'
+        raise ConfigError([Problem(str(path), what)]) from None
     except ValueError as error:  # not TOML, or an integer longer than Python will read
         raise ConfigError([Problem(str(path), f"is not valid TOML: {error}")]) from None
 

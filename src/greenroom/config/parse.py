@@ -297,11 +297,28 @@ def _entries(
     found: dict[str, Givens] = {}
     theirs = not layer.imported and is_adapters(raw, layer.source)
     for section in SECTIONS:
-        for name, entry in _section(raw, section, layer.source, seen):
-            if _is_usable(found, strays, layer.source, section, name, entry, seen):
-                path = (section, name)
+        servers = raw.get(section)
+        if servers is None:
+            continue
+        if not is_object(servers):
+            what = f'must be an object like {{"name": {{"command": "…"}}}}, is {kind_of(servers)}'
+            seen.append(Problem(place(layer.source, section), what))
+            continue
+        for name, entry in servers.items():
+            path = (section, name)
+            if not isinstance(name, str) or not name.strip() or not is_whole(name):
+                what = "has no usable name: give it a non-empty one"
+                seen.append(Problem(place(layer.source, *path), what, fatal=False))
+            elif not is_object(entry):
+                what = f'must be an object like {{"command": "…"}}, is {kind_of(entry)}'
+                strays[name] = Problem(place(layer.source, *path), what)
+            elif name in found:
+                what = f'is in "{_section_of(found[name])}" too, which is used; remove one of them'
+                seen.append(Problem(place(layer.source, *path), what, fatal=False))
+            else:
                 read = givens(entry, layer.source, path, seen.append, environ, is_adapters=theirs)
-                found[name] = read or _empty(layer.source, path)
+                # Of an empty entry the place is kept, for messages about it.
+                found[name] = read or {"": ForeignValue(None, layer.source, path)}
     return found
 
 
@@ -342,50 +359,8 @@ def servers_elsewhere(raw: Mapping[Any, Any], source: str) -> list[Problem]:
     return found
 
 
-def _section(raw: Mapping[Any, Any], section: str, source: str, seen: _Problems) -> Iterable[tuple[Any, Any]]:
-    servers = raw.get(section)
-    if servers is None:
-        return ()
-    if not is_object(servers):
-        what = f'must be an object like {{"name": {{"command": "…"}}}}, is {kind_of(servers)}'
-        seen.append(Problem(place(source, section), what))
-        return ()
-    return servers.items()
-
-
-def _is_usable(
-    found: dict[str, Givens],
-    strays: dict[str, Problem],
-    source: str,
-    section: str,
-    name: Any,
-    entry: Any,
-    seen: _Problems,
-) -> bool:
-    """Whether an entry has a name and is an object; what is wrong goes to `seen` or `strays`."""
-    path = (section, str(name))
-    if not isinstance(name, str) or not name.strip() or not is_whole(name):
-        seen.append(
-            Problem(place(source, section, name), "has no usable name: give it a non-empty one", fatal=False)
-        )
-    elif not is_object(entry):
-        what = f'must be an object like {{"command": "…"}}, is {kind_of(entry)}'
-        strays[name] = Problem(place(source, *path), what)
-    elif name in found:
-        what = f'is in "{_section_of(found[name])}" too, which is used; remove one of them'
-        seen.append(Problem(place(source, *path), what, fatal=False))
-    else:
-        return True
-    return False
-
-
 def _section_of(entry: Givens) -> str:
     return str(next(iter(entry.values())).path[0])
-
-
-def _empty(source: str, path: tuple[str, ...]) -> Givens:
-    """The place of an empty entry, for messages about it."""
-    return {"": ForeignValue(None, source, path)}
 
 
 # ---- Turn one server entry into its definition, and list everything that is wrong with it ---------------------------
