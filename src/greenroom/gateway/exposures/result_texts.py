@@ -301,37 +301,28 @@ class _TextBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field
     text: str
 
 
-class _TextResult(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    content: list[_TextBlock]
+class PlainText(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A result that is only text. Its content stays the JSON that came."""
+
+    content: msgspec.Raw
     is_error: bool | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="isError")
 
 
-class _PassedText(msgspec.Struct, gc=False):
-    """The content of a result that is only text, as the JSON that came."""
-
-    content: msgspec.Raw
-    says_no_error: bool = False
+_only_text = msgspec.json.Decoder(PlainText)
+_text_blocks = msgspec.json.Decoder(list[_TextBlock])
 
 
-class _Content(msgspec.Struct, gc=False):
-    content: msgspec.Raw
-
-
-_only_text = msgspec.json.Decoder(_TextResult)
-_content = msgspec.json.Decoder(_Content)
-
-
-def plain_text(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> _PassedText | None:
-    """The result of a server, when it is only text within the bounds: then use `plain_result` or `plain_answer`, where
-    the content stays the JSON that came. None for any other: then use `outcome_of`. The bounds are kept with some room:
-    as JSON a text is never shorter than it is, and each of its newlines has a backslash."""
+def plain_text(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> PlainText | None:
+    """The result of a server, when it is only text within the bounds: then use `plain_result` or `plain_answer`. None
+    for any other: then use `outcome_of`. The bounds are kept with some room: as JSON a text is never shorter than it
+    is, and each of its newlines has a backslash."""
     if 0 < max_bytes < len(raw) or target.kind == "resource":
         return None
     try:
         result = _only_text.decode(raw)
+        blocks = _text_blocks.decode(result.content)
     except NO_MESSAGE:
         return None
-    blocks = result.content
     if not blocks or result.is_error is True:
         return None
     # Counting lines takes long, and a text has at most as many lines as bytes.
@@ -339,20 +330,20 @@ def plain_text(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> _P
         return None
     if raw.find(b"\n") >= 0:  # laid out on several lines, and an answer of ours is one line
         return None
-    return _PassedText(_content.decode(raw).content, result.is_error is False)
+    return result
 
 
-def plain_answer(target: Target, said: _PassedText) -> dict[str, Any]:
+def plain_answer(target: Target, said: PlainText) -> dict[str, Any]:
     """The answer to a client whose server has given it only text."""
     return {
         "content": said.content,
-        "_meta": _meta_of_text(target.server, target.name, said.says_no_error),
+        "_meta": _meta_of_text(target.server, target.name, said.is_error is False),
     }
 
 
-def plain_result(target: Target, said: _PassedText) -> bytes:
+def plain_result(target: Target, said: PlainText) -> bytes:
     """`plain_answer` as JSON."""
-    meta = _json_of_meta(target.server, target.name, said.says_no_error)
+    meta = _json_of_meta(target.server, target.name, said.is_error is False)
     return b"".join((b'{"content":', said.content, b',"_meta":', meta, b"}"))
 
 
