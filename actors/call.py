@@ -137,10 +137,8 @@ class Call(Exchange):
     order: int = 0  # the how manieth of the room's calls to be sent, the last time it was; 0: it never was
     accepted_at: float = 0.0
     sent_at: float = 0.0
-    queue_deadline: float = 0.0
     weight: int = 0  # bytes of its parameters, once it has to wait
     wait_by: float = math.inf  # its caller has already waited for the name to become known: that counts, too
-    deadline: float = 0.0
     total_deadline: float = 0.0
 
     def __init__(
@@ -162,7 +160,6 @@ class Call(Exchange):
         self.replayable = replayable  # the tool declares that running it twice is harmless
         self.on_end: Callable[[Call], None] | None = on_end
         self.on_progress = on_progress
-        self.wants_progress: bool = on_progress is not None
         self.origin: Origin = NOBODY  # until it begins
         self.trace: TraceContext | None = None
         self.owner: CallOwner | None = None  # the queue that has it

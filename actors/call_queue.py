@@ -219,14 +219,14 @@ class CallQueue:
     def add(self, call: Call, *, first: bool = False) -> None:
         """Let the call wait, behind the others or before them (`first`). It needs a connection."""
         now = self.context.backend.now()
-        call.queue_deadline = min(now + self.context.settings.queue_timeout, call.wait_by)
+        call.deadline = min(now + self.context.settings.queue_timeout, call.wait_by)
         self.load.queued += 1
         self.context.queued_bytes += call.weight
         if first:
             self.waiting.appendleft(call)
         else:
             self.waiting.append(call)
-        self.alarm.wake_by(call.queue_deadline)
+        self.alarm.wake_by(call.deadline)
         self.actor.request_start()
 
     def _uncount(self, call: Call) -> None:
@@ -285,7 +285,7 @@ class CallQueue:
         return min(map(self._since, self.waiting), default=float("inf"))
 
     def _since(self, call: Call) -> float:
-        return call.queue_deadline - self.context.settings.queue_timeout
+        return call.deadline - self.context.settings.queue_timeout
 
     # It is sent: from here on it is in flight.
 
@@ -591,8 +591,7 @@ class CallQueue:
     @property
     def next_deadline(self) -> float:
         """When the next call's time is up; `inf` when there is none."""
-        waiting = (call.queue_deadline for call in self.waiting)
-        return min((*waiting, *(call.deadline for call in self.open)), default=float("inf"))
+        return min((call.deadline for call in (*self.waiting, *self.open)), default=float("inf"))
 
     def expire(self, now: float) -> None:
         """End the calls whose time is up."""
@@ -601,7 +600,7 @@ class CallQueue:
 
     def _expire_waiting(self, now: float) -> None:
         """End the calls that have waited for all their time."""
-        expired = [call for call in self.waiting if call.queue_deadline <= now]
+        expired = [call for call in self.waiting if call.deadline <= now]
         for call in expired:
             if call in self.waiting:
                 waited = self.context.settings.queue_timeout

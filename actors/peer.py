@@ -72,7 +72,8 @@ class Exchange:
 
     An exchange is made for every call, and most of its fields never change: the initial values of those are class
     attributes, here and in `Call`. What every call reads is set by `__init__`, because on Python 3.11 the value of a
-    class takes ten times as long to read. (No more than thirty are set on one object: from there on it needs a dict.)
+    class takes ten times as long to read. (Fewer than
+    thirty names are set on all calls together: from there on each of them needs a dict.)
     """
 
     rpc_id: int = 0  # the peer's id, while the exchange is open
@@ -89,12 +90,12 @@ class Exchange:
         method: str,
         params: Mapping[str, Any] | None,
         *,
-        wants_progress: bool = False,
+        on_progress: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self.owner: Any = owner  # an `ExchangeOwner`
         self.method = method
         self.params = params
-        self.wants_progress: bool = wants_progress
+        self.on_progress = on_progress  # its request asks for progress, if there is one
         self.reach: Reach = NOT_SENT
 
 

@@ -690,7 +690,7 @@ class RoomPort:
             self.begin(call, target.server)
         else:
             call.server, call.timeout = target.server, timeout
-            call.on_end, call.on_progress, call.wants_progress = on_end, on_progress, on_progress is not None
+            call.on_end, call.on_progress = on_end, on_progress
         try:
             if type(arguments) not in _PLAIN:
                 named_values(arguments, f"The arguments of {target.name}", target.server)
@@ -734,8 +734,6 @@ class RoomPort:
         call.params, call.tool, call.timeout = params, tool, timeout
         call.replayable = replayable or method in ONLY_LOOK
         call.on_end, call.on_progress = on_end, on_progress
-        if on_progress is not None:
-            call.wants_progress = True
         if takes_inputs:
             call.takes_inputs = True
         if begun is None:

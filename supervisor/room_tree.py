@@ -151,7 +151,7 @@ def _deadlines(record: ServerRecord, actor: ServerActor | None, now: float) -> I
     if actor.start.deadline is not None:
         yield actor.start.deadline.when, "slot wait over"
     calls = actor.calls
-    yield min((call.queue_deadline for call in calls.waiting), default=math.inf), "queue timeout"
+    yield min((call.deadline for call in calls.waiting), default=math.inf), "queue timeout"
     yield min((call.deadline for call in calls.open), default=math.inf), "call timeout"
     match actor.life.state:
         case State.CONNECTING if actor.incarnation is not None:

@@ -173,7 +173,7 @@ async def test_progress_comes_to_who_asked_and_before_the_answer(carrier: str) -
     told: list[tuple[float, float | None, str | None]] = []
 
     async def work(call: Any) -> Any:
-        wanted.append(call._exchange.wants_progress)
+        wanted.append(call._exchange.on_progress is not None)
         call.progress(1, 2, "half")
         await anyio.sleep(1)
         call.progress("much")  # what is not a number is not told

@@ -769,7 +769,7 @@ async def test_what_a_completion_is_asked_with_goes_along() -> None:
         request, asked = connection.request, list[Any]()
 
         def note(exchange: Any) -> None:
-            asked.append((exchange.params, exchange.wants_progress))
+            asked.append((exchange.params, exchange.on_progress is not None))
             request(exchange)
 
         connection.request = note
@@ -1483,7 +1483,6 @@ async def test_each_option_of_a_request_reaches_its_call() -> None:
         assert {call.timeout for _, call in calls} == {3.0}
         completions = [call for _, call in calls if call.method == "completion/complete"]
         assert all(call.on_progress is heard for _, call in calls if call not in completions)
-        assert all(call.wants_progress for _, call in calls if call not in completions)
         assert [(server, call.method, call.params, call.replayable) for server, call in calls] == [
             ("a", "tools/call", {"name": "echo", "arguments": {"n": 1}, "_meta": {}}, False),
             ("a", "tools/call", {"name": "echo", "arguments": {}, "_meta": {"k": 1}}, False),

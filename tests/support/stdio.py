@@ -81,9 +81,9 @@ class Call(Exchange):
     """An exchange that is its own owner and records its outcome."""
 
     def __init__(self, method: str, params: Mapping[str, Any] | None = None, *, wants_progress: bool = False):
-        super().__init__(self, method, params, wants_progress=wants_progress)
-        self.ends: list[tuple[bytes | None, RpcError | None]] = []
         self.seen: list[Any] = []
+        super().__init__(self, method, params, on_progress=self._see if wants_progress else None)
+        self.ends: list[tuple[bytes | None, RpcError | None]] = []
         self.sent_at: list[Reach] = []
         self.done = anyio.Event()
 
@@ -95,6 +95,9 @@ class Call(Exchange):
         self.done.set()
 
     def exchange_progressed(self, _exchange: Exchange, params: Mapping[str, Any], /) -> None:
+        self._see(params)
+
+    def _see(self, params: Mapping[str, Any]) -> None:
         self.seen.append(params["progress"])
 
 

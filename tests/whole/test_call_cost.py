@@ -15,8 +15,10 @@ import anyio
 import pytest
 from tests.support import in_real_time
 from tests.support.loops import on_asyncio
+from tests.support.patience import PATIENCE
 
 from greenroom import Greenroom
+from greenroom.actors.call import Call
 from greenroom.gateway.endpoint import Endpoint
 from greenroom.gateway.exposures.direct import Direct
 from greenroom.gateway.exposures.proxy import Proxy
@@ -129,3 +131,23 @@ async def test_no_object_that_a_call_meets_has_so_many_fields_that_reading_them_
         }
         assert found["StdioConnection"]
         assert not {name: fields for name, fields in found.items() if fields >= FIELDS}
+
+
+@on_asyncio
+@in_real_time
+async def test_no_call_sets_so_many_fields_that_reading_them_is_slow_not_even_one_that_waited() -> None:
+    """CPython keeps one list of names for all calls, so those count that only the first one sets, which often waits."""
+    names, ended = set[str](), list[Call]()
+    async with Greenroom.open(
+        {"mcpServers": {"e": {**ECHO, "maxInFlight": 1}}}, cache_path=":memory:"
+    ) as room:
+        await room.connect("e")
+        target = room.describe("e_echo")
+        for _ in range(2):
+            port_of(room).start_call(target, {"text": "hi"}, ended.append).asked_by = "a door"
+        with anyio.fail_after(PATIENCE):
+            while len(ended) < 2:
+                await anyio.lowlevel.checkpoint()
+        names.update(*map(vars, ended))
+    assert {"weight", "asked_by", "result"} < names
+    assert len(names) < FIELDS

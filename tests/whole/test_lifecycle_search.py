@@ -542,7 +542,7 @@ def _waits_beside_a_free_slot(world: World) -> None:
 
 
 def _queued_too_long(world: World) -> None:
-    _starting(world).calls.waiting[0].queue_deadline = world.now - 1.0
+    _starting(world).calls.waiting[0].deadline = world.now - 1.0
 
 
 def _seen_twice(world: World, times: int, tool: str) -> None:

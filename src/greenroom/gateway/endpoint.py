@@ -556,8 +556,7 @@ _IDS_OF_ONE: Final = 1_000_000_000  # requests of one gateway to one client, at 
 class _OpenRequest:
     """The owner of one request to the client, with its answer."""
 
-    def __init__(self, on_progress: OnProgress | None) -> None:
-        self._on_progress = on_progress
+    def __init__(self) -> None:
         self.answered = anyio.Event()
         self.result = b""
         self.error: RpcError | None = None
@@ -570,8 +569,8 @@ class _OpenRequest:
         self.answered.set()
 
     def exchange_progressed(self, exchange: Exchange, params: Mapping[str, Any], /) -> None:
-        if self._on_progress is not None:
-            self._on_progress(params)
+        if exchange.on_progress is not None:
+            exchange.on_progress(params)
 
 
 class ClientRequests:
@@ -596,8 +595,8 @@ class ClientRequests:
         meta: Mapping[str, Any] = params.get("_meta") or {}
         if on_progress is not None:
             params = {**params, "_meta": {**meta, "progressToken": name}}
-        request = _OpenRequest(on_progress)
-        exchange = Exchange(request, method, params, wants_progress=on_progress is not None)
+        request = _OpenRequest()
+        exchange = Exchange(request, method, params, on_progress=on_progress)
         line = rpc.request_line(rpc.encode(name), method, params)
         self._requests.open(exchange)
         mark_sent(exchange)

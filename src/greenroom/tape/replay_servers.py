@@ -621,7 +621,7 @@ class TapeConnection(NoProcess):
         begun = self._backend.now() - (call.sent if call.sent is not None else call.accepted)
         for at, progress in call.progress:
             await self._until(begun + at)
-            if exchange in self._open and exchange.wants_progress:
+            if exchange in self._open and exchange.on_progress is not None:
                 exchange.owner.exchange_progressed(exchange, progress)
         for asked in call.asked:
             await self._until(begun + asked.t)

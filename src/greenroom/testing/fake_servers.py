@@ -74,7 +74,7 @@ class FakeCall(dict[str, Any]):
         """Report progress, if the caller wants it."""
         said = {"progress": progress, "total": total, "message": message}
         exchange = self._exchange
-        if exchange.wants_progress and self._wire.is_waiting(exchange):
+        if exchange.on_progress is not None and self._wire.is_waiting(exchange):
             told = {key: value for key, value in said.items() if value is not None}
             exchange.owner.exchange_progressed(exchange, told)
 

@@ -475,7 +475,7 @@ def nothing_outstays_its_time(world: World) -> None:
         elif life.state is State.CONNECTED:
             _check_idling(world, actor, life)
         for call in actor.waiting_calls:
-            assert call.queue_deadline >= world.now - EPS, f"{actor}: a call outstayed the queue"
+            assert call.deadline >= world.now - EPS, f"{actor}: a call outstayed the queue"
 
 
 def _check_idling(world: World, actor: ActorLook, life: AddressLife) -> None:
