@@ -199,7 +199,9 @@ class RoomCatalogue:
         if not runtime.is_built:
             return self._access.live.router.index
         shown = runtime.router.index if self._view is None else self._view.index
-        return shown if self._session is None else runtime.own_lists.index(self._session, shown)
+        if self._session is None or runtime.own_lists.is_empty:
+            return shown
+        return runtime.own_lists.index(self._session, shown)
 
     @property
     def config(self) -> Config:

@@ -49,12 +49,14 @@ class OwnLists:
         self._sessions: dict[str, _SessionLists] = {}
         self._by_told: dict[str, dict[str, ServerEntry]] = {}  # by what was told, then by server
         self._changes = 0
+        self.is_empty: bool = True  # all sessions see what the room knows; each call asks
 
     def recall(self, entries: Iterable[ServerEntry]) -> None:
         """Take the lists of earlier runs, for each set of capabilities that a server was told."""
         self._by_told = {}
         for entry in entries:
             self._by_told.setdefault(entry.told, {})[entry.server] = entry
+            self.is_empty: bool = False
         self._changes += 1
 
     def mark(self, marked: Callable[[ServerEntry], ServerEntry]) -> list[tuple[str, str]]:
@@ -83,6 +85,7 @@ class OwnLists:
         own = self._sessions.setdefault(session, _SessionLists())
         before = own.entries.get(entry.server)
         own.entries[entry.server] = entry
+        self.is_empty = False
         if for_others:
             self._by_told.setdefault(entry.told, {})[entry.server] = entry
         self._changes += 1
