@@ -156,6 +156,11 @@ class ClientSession:
         return await self._client_requests.ask(method, params, on_progress)
 
     @property
+    def commands(self) -> Commands:
+        """Ours, as they are typed for the configuration of its door."""
+        return self._endpoint.commands
+
+    @property
     def capabilities(self) -> Mapping[str, Any]:
         """The client capabilities that it declared. From 2026-07-28 on each request declares them anew; then these are
         what all of its open calls have declared, because any of them may carry a server request."""
@@ -354,7 +359,6 @@ class ClientSession:
         until the same moment at the latest."""
         job = self.kind_of_job(self.answers, self._spawn, key, method, envelope.params)
         job.client = self
-        job.commands = self._endpoint.commands
         self._look_into(job)
         check_cursor(rpc.read_value(job.params.get("cursor")))
         self._open.check(key)
@@ -376,7 +380,6 @@ class ClientSession:
         kind = self.kind_of_job
         job = kind(self.answers, self._spawn, key, method, envelope.params)
         job.client = self
-        job.commands = self._endpoint.commands
         job.trace = current_trace()  # what its door was told beside it
         if parts is not None:
             job.is_large = True
@@ -412,7 +415,7 @@ class ClientSession:
     def task_job(self, task: ClientTask, asked: Job, params: Mapping[str, msgspec.Raw]) -> Job:
         """A job like the one that was asked for, with these params, whose answer goes to the task."""
         job = Job(task, self.spawn_beside, asked.key, asked.method, msgspec.Raw(rpc.encode(params)))
-        job.client, job.commands, job.trace, job.meta = self, asked.commands, asked.trace, asked.meta
+        job.client, job.trace, job.meta = self, asked.trace, asked.meta
         job.params, job.modern, job.token, job.in_task = params, asked.modern, "task", True
         return job
 

@@ -87,7 +87,7 @@ class Sink(Protocol):
 class Job:
     """One request. `key` is its id as the client wrote it. `raw` is its params, and `params` the same by
     name, each value still bytes. `token` is its progress token, or None. As in `Exchange`, fields of which
-    the short way knows nothing are class attributes, and so are those that its client session sets.
+    the short way knows nothing are class attributes, and so are those that are set before they are read.
 
     A tools/call with only a name and arguments is `plain`: it has no `params`, no `meta` and no token.
     """
@@ -102,6 +102,9 @@ class Job:
     tasks: TaskStream | None = None  # of a `subscriptions/listen`: the tasks of which its client is told
     in_task: bool = False  # its answer goes to a task, and not to its client
     has_call: bool = False  # a call of it has begun in the room, and ends there, whatever comes of it
+    wrapped_output: Mapping[str, Any] | None = None  # `Target.wrapped_output` of the tool it calls
+    is_for_all: bool = False  # its result goes as it is, whatever version its client speaks
+    _call: Call | None = None  # that it follows
     _tasks: int = 0  # how many it was given to run
     _scope: anyio.CancelScope | None = None  # of the task that runs
 
@@ -116,23 +119,22 @@ class Job:
         self.key = key
         self.method = method
         self.raw = raw
-        # Ours, as they are typed for the configuration of its door. Set here, because a field that hides a struct of
-        # its class takes the interpreter ten times as long to set.
-        self.commands: Commands = PLAIN
         self.plain: PlainCall | None = None
         self.waits: bool = True  # at the door: it has not ended, and no call has taken it over
         self.on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
         self.on_task: Callable[[], object] | None = None  # called when a server runs a task for its call
         self.on_end: Callable[[], object] | None = None  # called when it has ended
         self.news: Mapping[str, Any] | None = None  # of ours, for `_meta` of its result
-        self.wrapped_output: Mapping[str, Any] | None = None  # `Target.wrapped_output` of the tool it calls
-        self.is_for_all: bool = False  # its result goes as it is, whatever version its client speaks
         self._sink = sink
         self._spawn = spawn
         self._ended: bool = False
-        self._call: Call | None = None
 
     # ---- for the exposure --------------------------------------------------------------------------------------
+
+    @property
+    def commands(self) -> Commands:
+        """Ours, as they are typed for the configuration of its door."""
+        return PLAIN if self.client is None else self.client.commands
 
     @property
     def declared(self) -> Mapping[str, Any]:
@@ -163,8 +165,7 @@ class Job:
                 line = raw_line(self.key, rpc.result_with_meta(result, self.news))
             self._ended = True  # as in `_end`; nearly every call of a tool ends here, so a step is saved
             self._call = None
-            self.waits = False
-            if self.on_handed_over is not None:
+            if self.waits:
                 self._hand_over()
             if self.on_end is not None:
                 self.on_end()
@@ -281,8 +282,7 @@ class Job:
         if self._ended:
             return False
         self._ended = True
-        self.waits = False
-        if self.on_handed_over is not None:
+        if self.waits:
             self._hand_over()
         if self.on_end is not None:
             self.on_end()
@@ -293,6 +293,7 @@ class Job:
         return True
 
     def _hand_over(self) -> None:
+        self.waits: bool = False
         done, self.on_handed_over = self.on_handed_over, None
         if done is not None:
             done()
