@@ -110,6 +110,7 @@ class Tally:
 class Call(Exchange):
     """One request, from when it is asked for. Read `result`, `error` and `cancelled` once `ended` is true."""
 
+    owner: CallOwner | None = None  # the queue that has it
     server: str | None = None  # as far as it is known
     view: CallView | None = None  # as the watchers of a program see it
     has_target: bool = False  # its server is found, and its params have that server's own names
@@ -162,7 +163,6 @@ class Call(Exchange):
         self.on_progress = on_progress
         self.origin: Origin = NOBODY  # until it begins
         self.trace: TraceContext | None = None
-        self.owner: CallOwner | None = None  # the queue that has it
         self.waiter: Waiter | None = None
         self.reach: Reach = NOT_SENT
         self.ended: bool = False
@@ -222,24 +222,23 @@ class Call(Exchange):
             error = None if error is None else error.after_sending()
         self.ended = True
         self.result, self.error, self.ended_at = result, error, at
-        if error is not None:
-            error.tool = error.tool or self.tool
-            # A call that was refused while its name was looked up has the server that its error is about.
-            self.server = self.server or error.server or None
-        elif result is None:
-            self.cancelled = True
-        if result is not None and self.number:
-            context.tally.completed += 1  # as nearly every call
-        else:
+        if result is None:
+            if error is None:
+                self.cancelled = True
+            else:
+                error.tool = error.tool or self.tool
+                # A call that was refused while its name was looked up has the server that its error is about.
+                self.server = self.server or error.server or None
             context.tally.count(self)
+        else:
+            context.tally.completed += 1
         if self.waiter is not None:
             self.waiter.set()
-        watchers = context.watchers
-        for watcher in watchers.ended:  # as in `tell`; each call comes here, so a step is saved
+        for watcher in context.watchers.ended:  # as in `tell`; each call comes here, so a step is saved
             try:
                 watcher(self)
             except Exception as problem:
-                watchers.raised(watcher, problem)
+                context.watchers.raised(watcher, problem)
         on_end = self.on_end
         if on_end is not None and not is_raised:
             try:

@@ -133,31 +133,31 @@ class CallQueue:
 
     def submit(self, call: Call) -> None:
         """Accept a call, or raise the `CallError` that refuses it. An accepted call ends exactly once."""
-        actor, record, context = self.actor, self.record, self.context
-        connected = actor.life.state is CONNECTED
-        if not connected or record.guarded:
+        context = self.context
+        connected = self.actor.life.state is CONNECTED
+        if not connected or self.record.guarded:
             try:
-                refusal = self.record.refuses(actor, call)
+                refusal = self.record.refuses(self.actor, call)
                 if refusal is None and self.waiting:
                     self._let_go()
             except Exception as error:
-                refusal = actor.stop_for_bug(error)
+                refusal = self.actor.stop_for_bug(error)
             if refusal is not None:
                 self._refuse(call, refusal)
-            connected = actor.life.state is CONNECTED
-        load = self.load  # a server has one place at least
-        has_place = not load.in_flight or load.in_flight < record.most_in_flight(context.settings)
+            connected = self.actor.life.state is CONNECTED
+        busy = self.load.in_flight  # a server has one place at least
+        has_place = not busy or busy < self.record.most_in_flight(context.settings)
         direct = connected and has_place and not self.waiting
         if not direct and (full := self._full(call)) is not None:
             self._refuse(call, full)
-        tally, watchers = context.tally, context.watchers
+        tally = context.tally
         tally.accepted = call.number = tally.accepted + 1
         call.owner = self
         call.accepted_at = context.backend.now()
         if call.on_end is None and call.waiter is None:
             call.waiter = context.backend.waiter()
-        if watchers.accepted:
-            watchers.tell(watchers.accepted, call)
+        if context.watchers.accepted:
+            context.watchers.tell(context.watchers.accepted, call)
         try:
             if direct:
                 self._send(call)
@@ -166,7 +166,7 @@ class CallQueue:
                 if connected:  # otherwise nobody would send it when another scope holds the missing place
                     self.serve()
         except Exception as error:
-            actor.stop_for_bug(error)
+            self.actor.stop_for_bug(error)
 
     def _let_go(self) -> None:
         """The oldest waiting call may have become the circuit breaker's probe. It goes now, whether the call that came
@@ -290,24 +290,21 @@ class CallQueue:
     # It is sent: from here on it is in flight.
 
     def _send(self, call: Call) -> None:
-        """Hand the call to the peer."""
-        self.load.in_flight += 1
-        self.open[call] = None
-        if self.terms is not None:
-            self.terms.stamp(call, self.actor)
-        self._request(call)
-
-    def _request(self, call: Call) -> None:
+        """Hand the call to the peer. It may be in flight already: then its server has asked for more input."""
+        if call not in self.open:
+            self.load.in_flight += 1
+            self.open[call] = None
+            if self.terms is not None:
+                self.terms.stamp(call, self.actor)
         context, incarnation = self.context, self.actor.incarnation
         assert incarnation is not None
-        watchers = context.watchers
         if context.stamp_trace is not None:
             try:
                 call.trace = context.stamp_trace(call)
             except Exception as error:  # the program's own exporter, say
-                watchers.raised(context.stamp_trace, error)
-        if watchers.sending:
-            watchers.tell(watchers.sending, call)
+                context.watchers.raised(context.stamp_trace, error)
+        if context.watchers.sending:
+            context.watchers.tell(context.watchers.sending, call)
         try:
             incarnation.peer.request(call)
         except UsageError as error:  # its arguments cannot be written as JSON
@@ -324,24 +321,24 @@ class CallQueue:
         if call in self.open and self.actor.peer is not None:
             call.params = {**(call.params or {}), **more}
             call.begin_again()
-            self._request(call)
+            self._send(call)
 
     def exchange_sent(self, call: Call) -> None:
         """A write has accepted the first byte of the call: its own clock starts."""
-        context, alarm = self.context, self.alarm
-        settings, tally, watchers, timeout = context.settings, context.tally, context.watchers, call.timeout
+        context, timeout = self.context, call.timeout
+        settings, tally = context.settings, context.tally
         call.sent_at = now = context.backend.now()
         tally.sent = call.order = tally.sent + 1
         self.was_called = True
         if timeout is None:
             timeout = call.timeout = self.record.definition.call_timeout or settings.call_timeout
-        call.deadline = call.total_deadline = deadline = now + timeout
-        if settings.call_total_timeout > timeout:
-            call.total_deadline = now + settings.call_total_timeout
-        if alarm.when > deadline:
-            alarm.wake_by(deadline)
-        if watchers.sent:
-            watchers.tell(watchers.sent, call)
+        total = settings.call_total_timeout
+        call.deadline = deadline = now + timeout
+        call.total_deadline = now + total if total > timeout else deadline
+        if self.alarm.when > deadline:
+            self.alarm.wake_by(deadline)
+        if context.watchers.sent:
+            context.watchers.tell(context.watchers.sent, call)
 
     def exchange_progressed(self, call: Call, params: Mapping[str, Any]) -> None:
         """Progress restarts the call's clock, up to its total."""
@@ -364,7 +361,6 @@ class CallQueue:
     def exchange_ended(self, call: Call, result: bytes | None, error: RpcError | None) -> None:
         if call not in self.open:
             return  # it has its outcome already
-        actor = self.actor
         try:
             if error is not None:
                 self._refused(call, error)
@@ -372,18 +368,18 @@ class CallQueue:
             if self.terms is not None and result and self._goes_on(call, self.terms, result):
                 return
             if self.record.guarded:
-                self.record.answered(actor, call)
+                self.record.answered(self.actor, call)
             self._take_off(call)
             if self.replacement is not None:
                 self.replacement.tell(self.address.server, call)
-            incarnation = actor.incarnation
+            incarnation = self.actor.incarnation
             assert incarnation is not None
             # When it came was asked when it was read: to ask again takes a tenth of what a call may cost here.
             heard = incarnation.peer.last_heard
             call.end(self.context, heard, result)
             self.call_over(heard)
         except Exception as bug:
-            actor.stop_for_bug(bug)
+            self.actor.stop_for_bug(bug)
 
     def _refused(self, call: Call, error: RpcError) -> None:
         """The answer is an error."""
@@ -476,13 +472,12 @@ class CallQueue:
     def call_over(self, at: float | None = None) -> None:
         """A call is no longer in flight, or no longer waits, since `at` (None: now): send the next, become idle, or go
         on draining."""
-        waiting, actor = self.waiting, self.actor
         if self.load.held:
             self.share_places()
-        if waiting and actor.life.state is CONNECTED:
+        if self.waiting and self.actor.life.state is CONNECTED:
             self.serve()
-        if not self.open and (not waiting or actor.life.state is State.DRAINING):
-            actor.begin_idling(at)
+        if not self.open and (not self.waiting or self.actor.life.state is State.DRAINING):
+            self.actor.begin_idling(at)
 
     # The connection is lost or drained.
 

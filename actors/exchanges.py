@@ -175,13 +175,13 @@ class ExchangeTable:
 
     def take_line(self, line: bytes | bytearray) -> None:
         """One line or event that came in: a message, a batch of them, or junk."""
-        text = line if line.isascii() else repair_utf8(line)
-        if text is not line:
+        if not line.isascii() and (repaired := repair_utf8(line)) is not line:
             self.note_repaired(line)
+            line = repaired
         try:
-            message = decode_message(text)
+            message = decode_message(line)
         except NO_MESSAGE:
-            self._take_other(text)
+            self._take_other(line)
         else:
             self.take(message)
 
@@ -333,13 +333,14 @@ class ExchangeTable:
 
 def answer_in(message: ServerMessage) -> tuple[bytes | None, RpcError | None]:
     """The result of an answer, or its error: exactly one of the two is not None."""
-    error, result = message.error, bytes(message.result)
-    if error is not ABSENT and memoryview(error).nbytes > ERROR_BYTES:
-        # It says where it was cut, so half a secret is found there.
-        begins = excerpt(bytes(error), _BEGINNING)
-        return None, fault(f"its error is too long, and begins with {begins}")
-    if error is not ABSENT and bytes(error) != b"null":
-        return None, decode_error(bytes(error))
+    if message.error is not ABSENT:
+        error = bytes(message.error)
+        if len(error) > ERROR_BYTES:
+            # It says where it was cut, so half a secret is found there.
+            return None, fault(f"its error is too long, and begins with {excerpt(error, _BEGINNING)}")
+        if error != b"null":
+            return None, decode_error(error)
+    result = bytes(message.result)
     if result[:1] == b"{":  # `startswith` takes three times as long
         return result, None
     said = excerpt(result) if result else "nothing"

@@ -547,10 +547,9 @@ class RoomPort:
         call.server = server
         if call.trace is None:
             call.trace = current_trace()
-        watchers = runtime.watchers
-        if watchers.began:
+        if runtime.watchers.began:
             call.began_at = runtime.context.backend.now()
-            watchers.tell(watchers.began, call)
+            runtime.watchers.tell(runtime.watchers.began, call)
 
     def refuse(self, call: Call, error: CallError, *, is_raised: bool = True) -> CallError:
         """The call ends here, before anybody has accepted it. Its caller is to be raised this error, which is
@@ -696,7 +695,7 @@ class RoomPort:
         try:
             if type(arguments) not in _PLAIN:
                 named_values(arguments, f"The arguments of {target.name}", target.server)
-            if not target.may_be_called:
+            if target.changed is not None:
                 raise target.refusal()
             if timeout is not None or on_progress is not None:
                 check_options(timeout, on_progress)

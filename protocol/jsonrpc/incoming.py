@@ -139,13 +139,14 @@ def read_client_line(line: bytes | bytearray) -> ClientMessage:
         if len(line) >= LARGE_MESSAGE:
             return _decode_large_client_message(line)
         # Mend all bytes: msgspec checks only what it decodes, and the other parts are sent back or passed on.
-        text = line if line.isascii() else repair_utf8(line)
+        if not line.isascii():
+            line = repair_utf8(line)
         try:
-            return _from_client.decode(text)
+            return _from_client.decode(line)
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
-            return _decode_client_message(text)
+            return _decode_client_message(line)
     except msgspec.ValidationError:
         what = (
             "Batches are not supported: send" if line.lstrip()[:1] == b"[" else "Not a JSON-RPC message: send"

@@ -141,7 +141,7 @@ PLACES: dict[str, tuple[Any, str]] = {
         ),
         Alarm: ("wake_by",),
         CallQueue: (
-            "lose_all", "_expire_sent", "_request", "call_over", "share_places", "expire", "_take_off", "serve",
+            "lose_all", "_expire_sent", "call_over", "share_places", "expire", "_take_off", "serve",
             "_expire_waiting", "_hold_back",
         ),
         ServerRecord: (
