@@ -138,9 +138,9 @@ def test_what_is_no_url_and_a_missing_extra_are_said_with_the_next_step(
     config.write_text('{"mcpServers": {}}')
     assert run(["serve", "--config", os.fspath(config), "--otlp", "collector:4318"]) == 2
     assert (
-        "collector:4318 is not a URL for --otlp. Write it like http://127.0.0.1:4318."
+        "collector:4318 is not a URL for --otlp. To fix it: write it like http://127.0.0.1:4318"
         in capsys.readouterr().err
     )
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     assert run(["serve", "--config", os.fspath(config), "--otlp", "http://127.0.0.1:4318"]) == 2
-    assert "Run: pip install 'greenroom[otel]'" in capsys.readouterr().err
+    assert "To fix it: pip install 'greenroom[otel]'" in capsys.readouterr().err

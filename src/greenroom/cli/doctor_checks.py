@@ -49,7 +49,6 @@ from ..protocol.errors import (
     FailureKind,
     GreenroomError,
     NeedsAuth,
-    UsageError,
     place,
 )
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode, Transition
@@ -734,12 +733,8 @@ def collector(setup: Setup) -> Iterator[Finding]:
     if setup.otlp is not None:
         from ..observe.otlp import wrong_with
 
-        try:
-            for what, mend in wrong_with(setup.otlp):
-                yield Finding(Severity.ERROR, "otlp", "--otlp", what, mend)
-        except UsageError as error:
-            what, _, mend = str(error).partition(". ")
-            yield Finding(Severity.ERROR, "otlp", "--otlp", what, mend.removeprefix("Run: "))
+        for what, mend in wrong_with(setup.otlp):
+            yield Finding(Severity.ERROR, "otlp", "--otlp", what, mend)
         return
     for name in _ENDPOINTS:
         place = urlsplit(setup.environ.get(name, ""))

@@ -165,25 +165,36 @@ def _spans_in(said: Any) -> Iterator[dict[str, Any]]:
             yield from scope["spans"]
 
 
+class _NoExporter(UsageError):
+    """Nothing can be exported; with what mends that."""
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__(f"{what}. To fix it: {mend}")
+        self.what, self.mend = what, mend
+
+
 def _exporters(url: str, timeout: float | None = None) -> tuple[Any, Any]:
     """The SDK's own, of spans and of durations."""
     if url and not url.startswith(("http://", "https://")):
-        raise UsageError(f"{one_line(url)} is not a URL for --otlp. Write it like http://127.0.0.1:4318.")
+        raise _NoExporter(f"{one_line(url)} is not a URL for --otlp", "write it like http://127.0.0.1:4318")
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError:
-        text = "--otlp needs packages that are not installed. Run: pip install 'greenroom[otel]'"
-        raise UsageError(text) from None
+        what = "--otlp needs packages that are not installed"
+        raise _NoExporter(what, "pip install 'greenroom[otel]'") from None
     base = url.rstrip("/")
     traces, metrics = (f"{base}/v1/{what}" if base else None for what in ("traces", "metrics"))
     return OTLPSpanExporter(traces, timeout=timeout), OTLPMetricExporter(metrics, timeout=timeout)
 
 
 def wrong_with(url: str) -> Iterator[tuple[str, str]]:
-    """What keeps `serve --otlp` with this URL from being heard, each with what mends it. Raises `UsageError` as
-    `exporting` does."""
-    spans, durations = _exporters(url, _ANSWERS_IN)
+    """What keeps `serve --otlp` with this URL from being heard, each with what mends it."""
+    try:
+        spans, durations = _exporters(url, _ANSWERS_IN)
+    except _NoExporter as error:
+        yield error.what, error.mend
+        return
     from opentelemetry.sdk.metrics.export import MetricsData
 
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
