@@ -178,15 +178,16 @@ def test_one_variable_that_is_not_set_is_named(home: Path, capsys: pytest.Captur
     assert "the variable NOPE, which is not set" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("section", ["mcpServers", "servers"])
 def test_a_row_of_the_status_names_the_value_whose_variable_is_not_set(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str], section: str
 ) -> None:
     """The warning is said once a day, and the row showed nothing."""
     entries = {
         "a": {"command": "a", "args": ["x", "${NOPE}"], "env": {"K": "${NOPE}"}},
         "ab": {"command": "b"},
     }
-    own_config(home, json.dumps({"mcpServers": entries}))
+    own_config(home, json.dumps({section: entries}))
     assert run(["status"]) == 0
     a, ab = (line for line in capsys.readouterr().out.splitlines() if line.startswith("○"))
     assert a.endswith("a variable is not set here: args[1], env.K")

@@ -91,8 +91,18 @@ def _gateway_of(pid: int) -> control.Gateway:
 
 def is_about(problem: Problem, server: str) -> bool:
     """Whether the place of the problem is in the entry of this server."""
-    _, found, inside = problem.where.partition(f": {place('', 'mcpServers', server)}")
-    return bool(found) and inside[:1] in ("", ".", "[")
+    return place_in_entry(problem, server) is not None
+
+
+def place_in_entry(problem: Problem, server: str) -> str | None:
+    """The keys of the problem's place inside the entry of this server; None if it is elsewhere."""
+    from ..config.keys import SECTIONS
+
+    for section in SECTIONS:
+        _, found, inside = problem.where.partition(f": {place('', section, server)}")
+        if found and inside[:1] in ("", ".", "["):
+            return inside.lstrip(".")
+    return None
 
 
 def _warnings(problems: Iterable[Problem], *, with_step: bool) -> Iterator[str]:

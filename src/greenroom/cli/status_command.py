@@ -19,10 +19,10 @@ from msgspec import UNSET, UnsetType
 
 from ..gateway.doors.control_client import find_gateways
 from ..gateway.doors.control_protocol import name_of
-from ..protocol.errors import UNSET_VARIABLE, UsageError, place
+from ..protocol.errors import UNSET_VARIABLE, UsageError
 from . import tables, text_wrapping
 from .answer_sources import open_source
-from .config_reading import is_about, read_config
+from .config_reading import place_in_entry, read_config
 from .json_shapes import AddressJson, OriginJson, ServerJson, Shape, says
 from .missing_servers import none_in_service, not_read
 from .printing import show
@@ -185,8 +185,8 @@ def status_command(
 
 def _with_unset(row: Mapping[str, Any], config: Config) -> Mapping[str, Any]:
     """The row, with the places of its entry that refer to a variable that is not set where the command runs."""
-    unset = [one for one in config.problems if one.code == UNSET_VARIABLE and is_about(one, row["name"])]
-    places = [one.where.partition(place("", "mcpServers", row["name"]))[2].lstrip(".") for one in unset]
+    unset = (one for one in config.problems if one.code == UNSET_VARIABLE)
+    places = [inside for one in unset if (inside := place_in_entry(one, row["name"])) is not None]
     return {**row, "unset": places} if places else row
 
 
