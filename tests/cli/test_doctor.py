@@ -742,7 +742,7 @@ def test_a_collector_that_is_not_there_and_a_missing_extra_are_errors(
     assert severity == "note"
     assert "greenroom doctor --otlp" in mend
     [(severity, what, mend)] = told_of_otlp(capsys, "--otlp", "collector.example:4318")
-    assert (severity, mend) == ("error", "Write it like http://127.0.0.1:4318.")
+    assert (severity, mend) == ("error", "write it like http://127.0.0.1:4318")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     [(severity, what, mend)] = told_of_otlp(capsys, "--otlp", url)
     assert (severity, mend) == ("error", "pip install 'greenroom[otel]'")
