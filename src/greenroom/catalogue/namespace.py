@@ -12,7 +12,7 @@ server's own name. When a level has more than one answer, nothing is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import cached_property
 from itertools import islice
@@ -374,27 +374,24 @@ class Namespace(msgspec.Struct, frozen=True, eq=False, dict=True):
     def _levels(self, name: str) -> Iterator[list[Target]]:
         yield list(self.contested.get(name, ()))
         yield self._alike(name)
-        yield [target for server, rest in self._prefixed(name) for target in self._said(server, rest)]
+        yield self._behind_prefix(name, self._said)
         yield self._else_said("", name)
-        yield [target for server, rest in self._prefixed(name) for target in self._else_said(server, rest)]
+        yield self._behind_prefix(name, self._else_said)
 
     def _levels_at(self, name: str, server: str) -> Iterator[list[Target]]:
         alike = [target for target in self._alike(name) if target.server == server]
         yield self._said_by(server, name)
         yield self._said_about(server, name) + alike
-        yield [
-            target
-            for owner, rest in self._prefixed(name)
-            if owner == server
-            for target in self._said(owner, rest)
-        ]
+        yield self._behind_prefix(name, self._said, server)
         yield self._else_said(server, name)
-        yield [
-            target
-            for owner, rest in self._prefixed(name)
-            if owner == server
-            for target in self._else_said(owner, rest)
-        ]
+        yield self._behind_prefix(name, self._else_said, server)
+
+    def _behind_prefix(
+        self, name: str, look: Callable[[str, str], list[Target]], only: str | None = None
+    ) -> list[Target]:
+        """What the servers whose prefix `name` has (`only`: this one of them) have under the rest of it."""
+        found = (look(server, rest) for server, rest in self._prefixed(name) if only in (None, server))
+        return [target for targets in found for target in targets]
 
     def _alike(self, name: str) -> list[Target]:
         return list(self._loose.get(normal(name), ()))
