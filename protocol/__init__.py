@@ -20,6 +20,7 @@ Other rooms may import:
 * `links`: how one Greenroom has another carry calls out: hello, welcome, and what has moved
 * `model_calls`: tool calls as a model's API gives them, and their answers as it takes them
 * `model_tools`: tools as a model's API takes them: names, schemas, and the way back
+* `json_values`: what a value is in the sense of JSON: an object, an array, a number
 * `near_names`: which known name somebody may have meant
 * `lazy_patterns`: expressions that are compiled when they are first used
 * `result`: `ToolResult` and the other results an embedder gets

@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
+
+from .json_values import array_or_empty, is_array, object_or_empty
 
 _TYPES: Final[Mapping[type, tuple[str, ...]]] = {
     str: ("string",),
@@ -52,36 +54,41 @@ def _finite(digits: str) -> float:
 
 def typed_arguments(texts: Mapping[str, str], schema: object) -> dict[str, Any]:
     """The arguments that these texts mean. `schema`: the tool's input schema; anything else says nothing."""
-    root = _object(schema)
-    parameters = _object(root.get("properties"))
+    root = object_or_empty(schema)
+    parameters = object_or_empty(root.get("properties"))
     return {name: _typed(text, parameters.get(name), root) for name, text in texts.items()}
 
 
 def parameters_in(schema: object) -> Mapping[str, Any]:
     """The parameters that a schema names, each with its own schema."""
-    return _object(_object(schema).get("properties"))
+    return object_or_empty(object_or_empty(schema).get("properties"))
 
 
 def required_in(schema: object) -> list[str]:
     """The parameters without which a call is refused: those that the schema requires, and gives no value otherwise."""
     named = parameters_in(schema)
-    listed = (name for name in _list(_object(schema).get("required")) if isinstance(name, str))
-    return [name for name in listed if "default" not in _object(named.get(name))]
+    listed = (
+        name for name in array_or_empty(object_or_empty(schema).get("required")) if isinstance(name, str)
+    )
+    return [name for name in listed if "default" not in object_or_empty(named.get(name))]
 
 
 def foreign_in(schema: object, given: Mapping[str, Any]) -> list[str]:
     """The given names that are none of the schema's parameters, if it names all that it knows."""
-    said = _object(schema)
+    said = object_or_empty(schema)
     takes_more = said.get("additionalProperties", False) is not False or any(map(said.get, _MORE_NAMES))
     if takes_more or not isinstance(said.get("properties"), Mapping):
         return []
-    named = {*parameters_in(schema), *(name for name in _list(said.get("required")) if isinstance(name, str))}
+    named = {
+        *parameters_in(schema),
+        *(name for name in array_or_empty(said.get("required")) if isinstance(name, str)),
+    }
     return [name for name in given if name not in named]
 
 
 def mistyped_in(schema: object, texts: Mapping[str, str]) -> dict[str, str]:
     """Those texts that cannot be of the one type that the schema names for their parameter, each with this type."""
-    root, found = _object(schema), dict[str, str]()
+    root, found = object_or_empty(schema), dict[str, str]()
     for name, text in texts.items():
         types = _types(parameters_in(schema).get(name), root)
         if len(types) != 1 or not types <= _NOT_TEXT:
@@ -114,21 +121,21 @@ def _types(schema: object, root: Mapping[str, Any]) -> set[str]:
 
 def _allowed(schema: object, root: Mapping[str, Any], depth: int, looks: Iterator[int]) -> set[str]:
     """The JSON types that a schema allows. `looks`: one is taken for each part, as long as there are any."""
-    said = _object(schema)
+    said = object_or_empty(schema)
     if depth == 0 or next(looks, None) is None:
         return set()
-    stated: object = said.get("type")
-    values = _list(said.get("enum")) if "const" not in said else (said["const"],)
+    stated = said.get("type")
+    values: Sequence[object] = array_or_empty(said.get("enum")) if "const" not in said else (said["const"],)
     if isinstance(stated, str):
         return {stated}
-    if isinstance(stated, list):
-        return {each for each in _list(said["type"]) if isinstance(each, str)}
+    if is_array(stated):
+        return {each for each in stated if isinstance(each, str)}
     if values:
-        return {name for value in values for name in _TYPES.get(cast("type", type(value)), ())}
+        return {name for kind in map(type, values) for name in _TYPES.get(kind, ())}
     if isinstance(reference := said.get("$ref"), str):
         return _allowed(_pointed(root, reference), root, depth - 1, looks)
     found = set[str]()
-    for part in (part for key in ("anyOf", "oneOf") for part in _list(said.get(key))):
+    for part in (part for key in ("anyOf", "oneOf") for part in array_or_empty(said.get(key))):
         types = _allowed(part, root, depth - 1, looks)
         if not types:  # of this one anything is allowed
             return types
@@ -141,13 +148,5 @@ def _pointed(root: Mapping[str, Any], reference: str) -> object:
     path, *keys = reference.split("/")
     found: object = root if path == "#" else None
     for key in keys:
-        found = _object(found).get(key.replace("~1", "/").replace("~0", "~"))
+        found = object_or_empty(found).get(key.replace("~1", "/").replace("~0", "~"))
     return found
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _list(value: object) -> Sequence[object]:
-    return cast("Sequence[object]", value) if isinstance(value, list) else ()

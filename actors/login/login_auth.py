@@ -26,7 +26,7 @@ from ...config.credentials import SecretValue
 from ...config.model import ServerDefinition
 from ...config.private_files import data_folder
 from ...config.references import expand
-from ...config.value_kinds import is_object
+from ...protocol.json_values import is_object
 from ..timers import in_time
 from ..transports.http_faults import LoginOutage
 from ..workers import apart

@@ -29,7 +29,7 @@ from typing import Any, Final
 import attrs
 
 from ...config.private_files import make_own_folder, read_own, replacing
-from ...config.value_kinds import is_object
+from ...protocol.json_values import is_object
 from .login_record import SECRETS, Login, LoginFailed, from_json, login_of, to_json
 
 _SERVICE: Final = "greenroom"

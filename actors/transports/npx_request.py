@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import attrs
 
-from ...config.value_kinds import is_object
+from ...protocol.json_values import is_object
 
 _NAME: Final = r"(?:@[a-z0-9~-][\w.~-]*/)?[a-z0-9~-][\w.~-]*"
 _SPEC: Final = re.compile(rf"({_NAME})(?:@([\w.+^~<>=|* -]+))?", re.IGNORECASE | re.ASCII)

@@ -12,10 +12,10 @@ could be asked for by what is left. Such an item is of no use (`names_credential
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ..config.scrubbing import Secrets
+from ..protocol.json_values import array_or_empty, is_array, is_object
 from ..protocol.jsonrpc import encoding
 from .entries import Raw
 
@@ -38,11 +38,12 @@ def names_credential(record: Raw, shown: Raw) -> bool:
 def _without(secrets: Secrets, value: Any, member: str) -> Any:
     if isinstance(value, str):
         return secrets.without_known(value, also_common=member in _PROSE or " " in value)
-    if isinstance(value, Mapping):
-        items = cast("Mapping[str, Any]", value).items()
-        return {secrets.without_known(str(name)): _without(secrets, each, name) for name, each in items}
-    if isinstance(value, list | tuple):
-        return [_without(secrets, each, member) for each in cast("list[Any]", value)]
+    if is_object(value):
+        return {
+            secrets.without_known(str(name)): _without(secrets, each, name) for name, each in value.items()
+        }
+    if is_array(value):
+        return [_without(secrets, each, member) for each in value]
     if isinstance(value, int | float) and not isinstance(value, bool):
         said = str(value)
         found = secrets.without_known(said)
@@ -57,5 +58,4 @@ def _names_in(record: Raw) -> list[Any]:
 
 
 def _objects(record: Raw, *keys: str) -> list[Raw]:
-    lists = [cast("list[Any]", found) for key in keys if isinstance(found := record.get(key), list)]
-    return [cast("Raw", each) for found in lists for each in found if isinstance(each, Mapping)]
+    return [each for key in keys for each in array_or_empty(record.get(key)) if is_object(each)]

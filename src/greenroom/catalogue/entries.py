@@ -8,21 +8,19 @@ and a client behind the gateway sees every field that the server sent. `None` me
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
+
+from ..protocol.json_values import object_or_empty
 
 Raw = Mapping[str, Any]
 
 
 def definitions_of(tools: Iterable[Raw] | None) -> int:
     """How many definitions the schemas of these tools have. Each is about as much work as a tool without any."""
-    return sum(len(_object_in(_object_in(tool, "inputSchema"), "$defs")) for tool in tools or ())
-
-
-def _object_in(record: Raw, key: str) -> Raw:
-    found = record.get(key)
-    return cast("Raw", found) if isinstance(found, Mapping) else {}
+    schemas = (object_or_empty(tool.get("inputSchema")) for tool in tools or ())
+    return sum(len(object_or_empty(schema.get("$defs"))) for schema in schemas)
 
 
 def _no_raw() -> Raw:

@@ -24,11 +24,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeGuard, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from ..protocol.errors import ToolChanged
+from ..protocol.json_values import is_array, is_object
 from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import typed, unhidden
 from .entries import Raw, ServerEntry
@@ -103,16 +104,15 @@ def skill_print(record: Raw) -> str:
     """The hash of a skill's entry by its meaning: of its front matter, and of its files with their digests in any
     order."""
     files: Any = record["resources"]
-    if isinstance(files, list):
-        said = cast("list[Raw]", files)
-        files = sorted([file["uri"], file["size"], file["digest"]] for file in said)
+    if is_array(files):
+        files = sorted([file["uri"], file["size"], file["digest"]] for file in files)
     return _BY_MEANING + _print([_hash(part) for part in (record["frontmatter"], files, None, None)])
 
 
 def prompt_print(record: Raw) -> str:
     """The hash of a prompt by its meaning. The order of its arguments means nothing: they are given by name."""
     arguments: Any = record.get("arguments")
-    if _is_array(arguments):
+    if is_array(arguments):
         arguments = sorted(arguments, key=_encode)
     return _BY_MEANING + _print([_hash(_texts(record)), _hash(arguments or None), _hash(None), _hash(None)])
 
@@ -120,7 +120,7 @@ def prompt_print(record: Raw) -> str:
 def resource_print(record: Raw) -> str:
     """The hash of a resource, or of a resource template, by its meaning."""
     annotations: Any = record.get("annotations")
-    if _is_object(annotations):
+    if is_object(annotations):
         annotations = {key: value for key, value in annotations.items() if key not in _PASSING}
     said = (record.get("name"), _texts(record), record.get("mimeType"), annotations or None)
     return _BY_MEANING + _print([_hash(part) for part in said])
@@ -204,10 +204,10 @@ def _is_large(value: Any) -> bool:
     seen, waiting = 0, [value]
     while waiting:
         each = waiting.pop()
-        if type(each) is dict:
-            waiting.extend(cast("Raw", each).values())
-        elif type(each) is list:
-            waiting.extend(cast("list[Any]", each))
+        if is_object(each):
+            waiting.extend(each.values())
+        elif is_array(each):
+            waiting.extend(each)
         seen += 1
         if seen + len(waiting) > _MANY:
             return True
@@ -267,7 +267,7 @@ def meant(schema: Any) -> Any:
     order that can mean something. These orders mean nothing: of `required`, `type`, `anyOf`, `oneOf` and `allOf`; of an
     `enum` to which no further list can belong place by place; of a `default` that is a set by its schema; and of a
     `default` text of different plain words with commas between them."""
-    if not _is_object(schema):
+    if not is_object(schema):
         return schema
     return {
         key: value if type(value) is str and key != "default" else _meant(schema, key, value)
@@ -277,31 +277,23 @@ def meant(schema: Any) -> Any:
 
 def _meant(schema: Mapping[str, Any], key: str, value: Any) -> Any:
     if key in _SCHEMAS:
-        return [meant(each) for each in value] if _is_array(value) else meant(value)
-    if key in _NAMED_SCHEMAS and _is_object(value):
+        return [meant(each) for each in value] if is_array(value) else meant(value)
+    if key in _NAMED_SCHEMAS and is_object(value):
         return {name: meant(each) for name, each in value.items()}
-    if key in _CHOICES and _is_array(value):
+    if key in _CHOICES and is_array(value):
         return sorted(map(meant, value), key=_encode)
     if key in _NAMES or (key == "enum" and not _has_further_lists(schema)):
-        return sorted(value, key=_encode) if _is_array(value) else value
+        return sorted(value, key=_encode) if is_array(value) else value
     return _default_meant(schema, value) if key == "default" else value
-
-
-def _is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    return type(value) is dict or isinstance(value, Mapping)  # the second takes six times as long
-
-
-def _is_array(value: Any) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, list | tuple)
 
 
 def _has_further_lists(schema: Mapping[str, Any]) -> bool:
     """Whether the schema has lists such as `enumNames`, whose names belong to the values at the same places."""
-    return any(_is_array(value) and key not in _LISTS for key, value in schema.items())
+    return any(is_array(value) and key not in _LISTS for key, value in schema.items())
 
 
 def _default_meant(schema: Mapping[str, Any], value: Any) -> Any:
-    if _is_array(value):
+    if is_array(value):
         return sorted(value, key=_encode) if schema.get("uniqueItems") is True else value
     if not isinstance(value, str) or "," not in value or not _NARROWED.isdisjoint(schema):
         return value

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
+from ..protocol.json_values import array_or_empty, is_array, is_object
 from ..protocol.jsonrpc.encoding import UNWRITABLE, encode
 from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import hidden_characters, unhidden
@@ -36,11 +37,10 @@ class OriginalSpelling(msgspec.Struct, frozen=True, eq=False):
         """What a caller gave, in the server's own spelling."""
         if isinstance(said, str):
             return self.values.get(said, said)
-        if isinstance(said, Mapping):
-            named = cast("Mapping[str, Any]", said)
-            return {self.names.get(name, name): self.own(value) for name, value in named.items()}
-        if isinstance(said, list | tuple):
-            return [self.own(each) for each in cast("list[Any]", said)]
+        if is_object(said):
+            return {self.names.get(name, name): self.own(value) for name, value in said.items()}
+        if is_array(said):
+            return [self.own(each) for each in said]
         return said
 
 
@@ -72,7 +72,7 @@ def unhidden_record(record: Raw) -> tuple[Raw, OriginalSpelling | None]:
         {one: own for own, one in known.items() if own in names},
         {one: own for own, one in known.items() if own in values},
     )
-    return cast("Raw", shown), back if known else None
+    return shown, back if known else None
 
 
 def hidden_in(record: Raw) -> str:
@@ -99,23 +99,22 @@ def _many(count: Counter[str]) -> str:
 def _hidden(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield from hidden_characters(value)
-    elif isinstance(value, Mapping):
-        for name, each in cast("Mapping[str, Any]", value).items():
+    elif is_object(value):
+        for name, each in value.items():
             yield from hidden_characters(name)
             yield from _hidden(each)
-    elif isinstance(value, list | tuple):
-        for each in cast("list[Any]", value):
+    elif is_array(value):
+        for each in value:
             yield from _hidden(each)
 
 
 def _shown(value: Any, known: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         return known.get(value) or unhidden(value)
-    if isinstance(value, Mapping):
-        named = cast("Mapping[Any, Any]", value)
-        return {_shown(name, known): _shown(each, known) for name, each in named.items()}
-    if isinstance(value, list | tuple):
-        return [_shown(each, known) for each in cast("list[Any]", value)]
+    if is_object(value):
+        return {_shown(name, known): _shown(each, known) for name, each in value.items()}
+    if is_array(value):
+        return [_shown(each, known) for each in value]
     return value
 
 
@@ -137,28 +136,26 @@ def _unique(texts: Iterable[str]) -> dict[str, str]:
 
 def _names(value: Any) -> Iterator[str]:
     """Every name in a record: the members of its objects, and the arguments of a prompt."""
-    if isinstance(value, Mapping):
-        named = cast("Mapping[str, Any]", value)
-        for name, each in named.items():
+    if is_object(value):
+        for name, each in value.items():
             yield name
             yield from _names(each)
-        arguments = named.get("arguments")
-        for each in cast("list[Any]", arguments) if isinstance(arguments, list) else ():
-            name = cast("Mapping[str, Any]", each).get("name") if isinstance(each, Mapping) else None
+        for each in array_or_empty(value.get("arguments")):
+            name = each.get("name") if is_object(each) else None
             if isinstance(name, str):
                 yield name
-    elif isinstance(value, list | tuple):
-        for each in cast("list[Any]", value):
+    elif is_array(value):
+        for each in value:
             yield from _names(each)
 
 
 def _values(schema: Any, *, fixed: bool) -> Iterator[str]:
     """The texts in a schema that a caller repeats exactly."""
-    if isinstance(schema, Mapping):
-        for name, each in cast("Mapping[str, Any]", schema).items():
+    if is_object(schema):
+        for name, each in schema.items():
             yield from _values(each, fixed=fixed or name in _FIXED)
-    elif isinstance(schema, list | tuple):
-        for each in cast("list[Any]", schema):
+    elif is_array(schema):
+        for each in schema:
             yield from _values(each, fixed=fixed)
     elif isinstance(schema, str) and fixed:
         yield schema

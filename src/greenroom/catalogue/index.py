@@ -22,13 +22,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from ..config.model import Pinning, PrefixMode, ServerDefinition, Settings, normal, selector
 from ..protocol.bounds import FAULTS
+from ..protocol.json_values import is_object
 from ..protocol.safe_text import unhidden
 from .entries import Raw, ServerEntry
 from .fingerprints import PINNED, kind_of, notice, pin_name
@@ -865,7 +866,7 @@ def _target(
         description = description or f"Read resource: {unhidden(original)}"
         return Target(name, server, kind, original, record, description, None, changed=changed)
     schema = record.get("inputSchema")
-    known = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else None
+    known = schema if is_object(schema) else None
     return Target(name, server, kind, original, record, description, known, override, changed)
 
 

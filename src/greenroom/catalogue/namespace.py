@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from ..config.model import normal
 from ..protocol.errors import CallError
+from ..protocol.json_values import object_or_empty
 from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.result import sdk_types
 from ..protocol.safe_text import unhidden
@@ -94,11 +95,8 @@ class Target(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Whether the tool says of itself that running it twice does no harm."""
         if self.kind != "tool":
             return True
-        hints = self.record.get("annotations")
-        if not isinstance(hints, Mapping):
-            return False
-        said = cast("Mapping[str, Any]", hints)
-        return said.get("idempotentHint") is True or said.get("readOnlyHint") is True
+        hints = object_or_empty(self.record.get("annotations"))
+        return hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
 
     @cached_property
     def wrapped_output(self) -> Mapping[str, Any] | None:
@@ -205,12 +203,7 @@ class Target(msgspec.Struct, frozen=True, eq=False, dict=True):
         its parameters are called."""
         from .search_words import normalise
 
-        parameters = (self.input_schema or {}).get("properties")
-        names = (
-            islice(cast("Mapping[str, Any]", parameters), _PARAMETERS)
-            if isinstance(parameters, Mapping)
-            else ()
-        )
+        names = islice(object_or_empty((self.input_schema or {}).get("properties")), _PARAMETERS)
         said = f"{normalise(self.server)} {normalise(self._called)}. {self.description[:_MEANT]} "
         return (said + ", ".join(map(normalise, names)))[:_MEANING]
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ..protocol.errors import UsageError
+from ..protocol.json_values import array_or_empty, is_array, is_object, object_or_empty
 from .entries import Raw
 
 if TYPE_CHECKING:
@@ -100,19 +101,19 @@ class ToolOverride(msgspec.Struct, frozen=True, dict=True):
         if self.description is not None:
             changed["description"] = self.description
         if self.parameters:
-            changed["inputSchema"] = self._schema(_object(record.get("inputSchema")))
+            changed["inputSchema"] = self._schema(object_or_empty(record.get("inputSchema")))
         return changed
 
     def faults(self, record: Raw) -> list[str]:
         """Why this does not fit the tool, in words; empty if it does."""
-        schema = _object(record.get("inputSchema"))
-        known = _object(schema.get("properties"))
+        schema = object_or_empty(record.get("inputSchema"))
+        known = object_or_empty(schema.get("properties"))
         found: list[str] = []
         for name, each in self.parameters.items():
             if name not in known:
                 has = ", ".join(map(str, known)) or "none"
                 found.append(f'has no parameter "{name}" (it has: {has})')
-            elif each.has_default and not _fits(each.default, _object(known[name])):
+            elif each.has_default and not _fits(each.default, object_or_empty(known[name])):
                 found.append(f'the default of "{name}" does not fit its schema')
             elif each.hide and not each.has_default and name in _required(schema):
                 found.append(f'"{name}" is required, so hiding it needs a default')
@@ -122,7 +123,7 @@ class ToolOverride(msgspec.Struct, frozen=True, dict=True):
         return found
 
     def _schema(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        known = _object(schema.get("properties"))
+        known = object_or_empty(schema.get("properties"))
         properties = {
             self._name(name): self._property(name, value)
             for name, value in known.items()
@@ -140,9 +141,9 @@ class ToolOverride(msgspec.Struct, frozen=True, dict=True):
 
     def _property(self, name: str, value: Any) -> Any:
         each = self.parameters.get(name)
-        if each is None or not isinstance(value, Mapping):
+        if each is None or not is_object(value):
             return value
-        said: dict[str, Any] = dict(cast("Mapping[str, Any]", value))
+        said: dict[str, Any] = dict(value)
         if each.description is not None:
             said["description"] = each.description
         if each.has_default:
@@ -201,15 +202,8 @@ def _refused(text: str, server: str) -> UsageError:
     return UsageError(text, code="invalid_args", server=server)
 
 
-def _object(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
 def _required(schema: Mapping[str, Any]) -> list[str]:
-    said = schema.get("required")
-    return (
-        [each for each in cast("list[Any]", said) if isinstance(each, str)] if isinstance(said, list) else []
-    )
+    return [each for each in array_or_empty(schema.get("required")) if isinstance(each, str)]
 
 
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
@@ -226,14 +220,14 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
     """Whether `type`, `enum` and `const` allow a value. The server checks the rest."""
     said = schema.get("type")
-    names = cast("list[Any]", said) if isinstance(said, list) else [] if said is None else [said]
+    names = said if is_array(said) else [] if said is None else [said]
     kinds = [_KINDS[name] for name in names if isinstance(name, str) and name in _KINDS]
     if kinds and not any(
         isinstance(value, kind) and (bool in kind or not isinstance(value, bool)) for kind in kinds
     ):
         return False
     allowed = schema.get("enum")
-    if isinstance(allowed, list) and value not in cast("list[Any]", allowed):
+    if is_array(allowed) and value not in allowed:
         return False
     return "const" not in schema or schema["const"] == value
 

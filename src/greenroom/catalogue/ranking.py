@@ -39,11 +39,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate, compress, pairwise, repeat
 from math import log
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
 from ..config.model import PrefixMode
+from ..protocol.json_values import array_or_empty, is_object, object_or_empty
 from ..protocol.lazy_patterns import lazy_pattern
 from .names import prefix_of
 from .search_words import ROOTS, STOP_WORDS, normalise, paired, phrases, stem, synonyms, tokens, words_of
@@ -176,20 +177,15 @@ def _add_stop_words(weights: dict[str, float], name: str, field: tuple[float, fl
 
 
 def _add_parameters(weights: dict[str, float], schema: Mapping[str, Any]) -> None:
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return
+    properties = object_or_empty(schema.get("properties"))
     names, texts = list[str](), list[str]()
-    for name, said in list(cast("Mapping[str, Any]", properties).items())[:_PARAMETERS]:
+    for name, said in list(properties.items())[:_PARAMETERS]:
         names += paired(_often(name)).split()
-        if isinstance(said, Mapping):
-            described = cast("Mapping[str, Any]", said)
-            text = described.get("description")
+        if is_object(said):
+            text, choices = said.get("description"), array_or_empty(said.get("enum"))
             if isinstance(text, str):
                 texts += words_of(text[:_SAID])
-            choices = described.get("enum")
-            if isinstance(choices, list):
-                texts += [str(one).lower() for one in cast("list[Any]", choices)[:20] if isinstance(one, str)]
+            texts += [one.lower() for one in choices[:20] if isinstance(one, str)]
     _add(weights, names, _PARAMETER)
     _add(weights, texts, _PARAMETER_TEXT)
 

@@ -20,13 +20,14 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
 
 from ..config.file_formats import NotYamlError, load_yaml
 from ..protocol.bounds import SKILL_BYTES, SKILL_FILES
+from ..protocol.json_values import is_array, is_object, object_or_empty
 from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import unhidden
 from .entries import Raw
@@ -50,10 +51,7 @@ _NUMBER: Final = lazy_pattern(r"[-+]?\.?[0-9][0-9_.]*(?:[eE][-+]?[0-9]+)?", re.A
 
 def has_skills(capabilities: Raw) -> bool:
     """Whether a server declares that it has skills."""
-    extensions: object = capabilities.get("extensions")
-    if not isinstance(extensions, Mapping):
-        return False
-    return cast("Mapping[str, Any]", extensions).get(EXTENSION) is not None
+    return object_or_empty(capabilities.get("extensions")).get(EXTENSION) is not None
 
 
 def reads_directories(capabilities: Raw) -> bool:
@@ -137,14 +135,14 @@ def may_be_in(path: str) -> bool:
 
 def fault_of(record: Any) -> str:
     """What is wrong with an entry, in words; empty: nothing."""
-    if not isinstance(record, Mapping):
+    if not is_object(record):
         return "it is not an object"
-    return next(_faults(cast("Raw", record)), "")
+    return next(_faults(record), "")
 
 
 def _faults(record: Raw) -> Iterator[str]:
     uri, front_matter = record.get("uri"), record.get("frontmatter")
-    if not isinstance(uri, str) or not isinstance(front_matter, Mapping):
+    if not isinstance(uri, str) or not is_object(front_matter):
         yield "it has no uri or no frontmatter"
         return
     name, description = name_of(record), description_of(record)
@@ -160,27 +158,25 @@ def _faults(record: Raw) -> Iterator[str]:
 def _faults_of_files(root: str, uri: str, resources: Any) -> Iterator[str]:
     if resources == DYNAMIC:
         return
-    if not isinstance(resources, list):
+    if not is_array(resources):
         yield 'its resources are neither an array nor "dynamic"'
         return
-    files = cast("list[Any]", resources)
-    if len(files) > SKILL_FILES:
+    if len(resources) > SKILL_FILES:
         yield f"it has more than {SKILL_FILES:,} files"
-    if not all(_is_file(each, root) for each in files):
+    if not all(_is_file(each, root) for each in resources):
         yield "a file of it is outside its folder, or has no size or digest"
         return
-    names = {each["uri"] for each in files}
-    if uri not in names or len(names) != len(files):
+    names = {each["uri"] for each in resources}
+    if uri not in names or len(names) != len(resources):
         yield f"its files do not have {FILE} and each other file once"
-    if sum(each["size"] for each in files) > SKILL_BYTES:
+    if sum(each["size"] for each in resources) > SKILL_BYTES:
         yield f"it is larger than {SKILL_BYTES:,} bytes"
 
 
 def _is_file(said: Any, root: str) -> bool:
-    if not isinstance(said, Mapping):
+    if not is_object(said):
         return False
-    one = cast("Mapping[str, Any]", said)
-    uri, size, digest = one.get("uri"), one.get("size"), one.get("digest")
+    uri, size, digest = said.get("uri"), said.get("size"), said.get("digest")
     if not isinstance(uri, str) or not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
         return False
     path = uri[len(root) :]
@@ -193,8 +189,7 @@ def _is_plain(path: str) -> bool:
 
 
 def _said(record: Raw, key: str) -> str:
-    front_matter: object = record.get("frontmatter")
-    value = cast("Raw", front_matter).get(key) if isinstance(front_matter, Mapping) else None
+    value = object_or_empty(record.get("frontmatter")).get(key)
     return value if isinstance(value, str) else ""
 
 
@@ -227,20 +222,16 @@ def is_introduced_as(
         said = load_yaml(found[1], repeated)
     except NotYamlError:
         return False
-    if not isinstance(said, Mapping):
-        return False
-    return not repeated and _means_the_same(kept(cast("Raw", said)), front_matter)
+    return is_object(said) and not repeated and _means_the_same(kept(said), front_matter)
 
 
 def _means_the_same(read: Any, said: Any) -> bool:
     """Whether a value of YAML, as we read it, and one of an entry can come from the same text."""
-    if isinstance(read, Mapping) and isinstance(said, Mapping):
-        ours, theirs = cast("Mapping[str, Any]", read), cast("Mapping[str, Any]", said)
-        keys = ours.keys() | theirs.keys()
-        return all(_means_the_same(ours.get(key), theirs.get(key)) for key in keys)
-    if isinstance(read, list) and isinstance(said, list):
-        mine, others = cast("list[Any]", read), cast("list[Any]", said)
-        return len(mine) == len(others) and all(map(_means_the_same, mine, others))
+    if is_object(read) and is_object(said):
+        keys = read.keys() | said.keys()
+        return all(_means_the_same(read.get(key), said.get(key)) for key in keys)
+    if is_array(read) and is_array(said):
+        return len(read) == len(said) and all(map(_means_the_same, read, said))
     if isinstance(read, Mapping | list) or isinstance(said, Mapping | list):
         return False
     return _as_word(read) == _as_word(said)

@@ -26,8 +26,8 @@ from ..config.files import own_file
 from ..config.importers import Surroundings, shaped
 from ..config.model import Config
 from ..config.references import expand_path
-from ..config.value_kinds import is_array, is_object
 from ..protocol.errors import GreenroomError
+from ..protocol.json_values import is_array, is_object
 from . import json_edit
 from .file_edits import CannotEdit, read
 

@@ -19,7 +19,7 @@ import click
 from ..config.keys import SECTIONS
 from ..config.model import Config
 from ..config.private_files import alone
-from ..config.value_kinds import is_object
+from ..protocol.json_values import is_object
 from . import file_edits
 from .client_files import decoded, meaning, with_member, without_member
 from .completion import complete_servers

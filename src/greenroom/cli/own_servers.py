@@ -18,8 +18,8 @@ from ..config.keys import SECTIONS
 from ..config.parse import parse_config
 from ..config.private_files import alone
 from ..config.references import is_url as is_address
-from ..config.value_kinds import is_object
 from ..protocol.errors import ConfigError, UsageError
+from ..protocol.json_values import is_object
 from . import file_edits
 from .client_files import OURS, decoded, meaning, with_member, without_member
 

@@ -14,12 +14,13 @@ import os
 import sys
 import termios
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
 import click
 
 from ..actors.host import ServerRequest
+from ..protocol.json_values import object_or_empty
 from ..protocol.safe_text import printable
 from ..safety.approval import ApprovalRequest, Verdict
 from .text_wrapping import fitted
@@ -70,11 +71,11 @@ class Person:
             }
         if not await self._agrees("Answer it?", default=True):
             return {"action": "decline"}
-        schema = _object(params.get("requestedSchema"))
+        schema = object_or_empty(params.get("requestedSchema"))
         required = schema.get("required") or ()
         content: dict[str, Any] = {}
-        for name, field in _object(schema.get("properties")).items():
-            said = await self._field(name, _object(field), is_required=name in required)
+        for name, field in object_or_empty(schema.get("properties")).items():
+            said = await self._field(name, object_or_empty(field), is_required=name in required)
             if said is not None:
                 content[name] = said
         return {"action": "accept", "content": content}
@@ -86,7 +87,7 @@ class Person:
         default, kind = field.get("default"), field.get("type")
         if kind == "boolean":
             return await self._agrees(label, default=bool(default))
-        choices = field.get("enum") or _object(field.get("items")).get("enum")
+        choices = field.get("enum") or object_or_empty(field.get("items")).get("enum")
         if choices:
             label += f" [{', '.join(printable(str(each)) for each in choices)}]"
         if default is not None:
@@ -142,7 +143,3 @@ def _read(text: str, kind: object, choices: Any) -> Any:
     if choices and text not in choices:
         raise click.BadParameter(f'"{printable(text)}" is none of these.')
     return _NUMBERS[kind](text) if kind in _NUMBERS else text
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -17,11 +17,12 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from ..gateway.doors.http_request import ClientGone, DoorRequest, HttpRefusal, Rules, body_time
 from ..protocol.address import SHARED
 from ..protocol.errors import CallError, CredentialNeeded, GreenroomError, UnknownServer
+from ..protocol.json_values import object_or_empty
 from ..protocol.links import LinkHello, NoLink
 from .host_config import profile_of
 from .leases import HolderReply, WaitReply
@@ -160,7 +161,7 @@ class Fence:
             said: Any = json.loads(await request.body(_BODY, self._body_time))
         except (ValueError, HttpRefusal):
             said = None
-        return cast("Mapping[str, Any]", said) if isinstance(said, dict) else {}
+        return object_or_empty(said)
 
 
 def _answer(request: DoorRequest, status: int, said: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import attrs
@@ -26,6 +26,7 @@ from ..actors.workers import apart
 from ..config.model import ServerDefinition
 from ..protocol.address import Address
 from ..protocol.errors import GreenroomError
+from ..protocol.json_values import object_or_empty
 from ..protocol.links import LinkHello
 from ..protocol.safe_text import in_words
 from .directory import Directory, DirectorySilent
@@ -243,7 +244,7 @@ class Membership:
         except (httpx2.HTTPError, TimeoutError, ValueError) as error:
             text = f'The host "{host.name}" of the cluster does not answer: {_why(error)}.'
             raise HostSilent(text) from None
-        return HostReply(answer.status_code, cast("dict[str, Any]", said) if isinstance(said, dict) else {})
+        return HostReply(answer.status_code, object_or_empty(said))
 
     async def close(self) -> None:
         self._closes()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..protocol.errors import ConnectFailed, GreenroomError, UsageError
+from ..protocol.json_values import is_number
 from ..protocol.safe_text import in_words
 from .model import ServerDefinition
-from .value_kinds import is_number
 
 if TYPE_CHECKING:
     from ..protocol.events import Kind

@@ -23,11 +23,11 @@ from posixpath import isabs, normpath
 from typing import Any, Final
 
 from ..protocol.errors import ConfigError
+from ..protocol.json_values import is_object
 from ..protocol.lazy_patterns import lazy_pattern
 from .installers import SHELLS, program_of
 from .model import ServerDefinition, Settings
 from .references import expanded_fields, is_url
-from .value_kinds import is_object
 
 IDENTITY: Final = (
     "command",

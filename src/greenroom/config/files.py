@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..protocol.errors import ConfigError, Problem, UsageError
+from ..protocol.json_values import is_object
 from .argument_checks import path_of
 from .file_formats import read_file
 from .importers import ImportedFiles, Surroundings, imported_layers, places_of
@@ -22,7 +23,6 @@ from .private_files import config_home
 from .references import expand_path, is_url, named_path
 from .self_reference import without_self_reference
 from .trust import Agreements, Judge, ProjectFile, obeyed, refusals, trust_file
-from .value_kinds import is_object
 
 # ---- Find and read the configuration files --------------------------------------------------------------------------
 #

@@ -19,9 +19,10 @@ import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import NO_EFFECT_HERE, Problem, place
+from ..protocol.json_values import is_array, is_number, is_object
 from .model import Isolation
 from .references import expand, missing_variables
-from .value_kinds import TEXT, BadValueError, is_array, is_number, is_object, is_whole, kind_of, unknown
+from .value_kinds import TEXT, BadValueError, is_whole, kind_of, unknown
 
 ALIASES: Final = {
     "serverUrl": "url",

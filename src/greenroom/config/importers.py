@@ -22,12 +22,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import ConfigError, Problem
+from ..protocol.json_values import is_array, is_number, is_object, object_or_empty
 from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import BEARER
 from .file_formats import read_file, read_text
 from .parse import ConfigLayer, skipped
 from .private_files import config_home
-from .value_kinds import is_array, is_number, is_object
 
 _Shape = Callable[[Any, "Surroundings"], Any]
 
@@ -150,9 +150,7 @@ def _claude_code(raw: Any, around: Surroundings) -> Any:
     projects = raw.get("projects")
     here = projects.get(str(around.cwd)) if is_object(projects) else None
     everywhere, local = raw.get("mcpServers"), here.get("mcpServers") if is_object(here) else None
-    if not is_object(local):
-        return raw
-    return {**raw, "mcpServers": {**(everywhere if is_object(everywhere) else {}), **local}}
+    return {**raw, "mcpServers": {**object_or_empty(everywhere), **local}} if is_object(local) else raw
 
 
 _VS_CODE: Final = lazy_pattern(

@@ -24,20 +24,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, StructMeta, UnsetType
 from msgspec.structs import replace
 
+from ..protocol.json_values import is_array, is_object
 from ..protocol.lazy_patterns import lazy_pattern
-from .value_kinds import (
-    BadValueError,
-    Item,
-    Text,
-    TextMap,
-    Texts,
-    ValueKind,
-    did_you_mean,
-    is_array,
-    is_object,
-    matching,
-    wanted,
-)
+from .value_kinds import BadValueError, Item, Text, TextMap, Texts, ValueKind, did_you_mean, matching, wanted
 
 
 class Key(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import ConfigError
+from ..protocol.json_values import is_array, is_object
 from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import is_asked
 from .credentials import BEGINNINGS, SCHEMES, SECRET_WORD, SecretValue
@@ -38,7 +39,6 @@ from .references import (
     without_references,
 )
 from .scrubbing import REDACTED, without_logins
-from .value_kinds import is_array, is_object
 
 # ---- The effective configuration without secrets, each value with its source ----------------------------------------
 #

@@ -25,6 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import DISABLED, ConfigError, Problem, place
+from ..protocol.json_values import is_array, is_object
 from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.near_names import nearest
 from .asked_values import is_asked
@@ -72,17 +73,7 @@ from .references import (
     why_never_reset,
     why_never_warm,
 )
-from .value_kinds import (
-    TEXT,
-    VALUE,
-    BadValueError,
-    did_you_mean,
-    is_array,
-    is_object,
-    is_whole,
-    kind_of,
-    unknown,
-)
+from .value_kinds import TEXT, VALUE, BadValueError, did_you_mean, is_whole, kind_of, unknown
 
 _OURS: Final = ("mcpServers", "settings", "imports", "profiles")
 _TOP: Final = {*SECTIONS, *_OURS, "adapter", "inputs"}

@@ -27,7 +27,8 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from .value_kinds import BadValueError, ValueKind, is_array, is_object, kind_of, wanted
+from ..protocol.json_values import is_array, is_object
+from .value_kinds import BadValueError, ValueKind, kind_of, wanted
 
 MOST_REPEATS: Final = 100  # that a loop guard may allow: so many times are kept of each call
 _SECONDS: Final[Mapping[str, float]] = {

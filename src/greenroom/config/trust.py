@@ -29,6 +29,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..protocol.errors import UNTRUSTED, Problem
+from ..protocol.json_values import is_array, is_number, is_object
 from ..protocol.lazy_patterns import lazy_pattern
 from .asked_values import BEARER, command_in
 from .credentials import SECRET_WORD, is_place
@@ -42,7 +43,6 @@ from .private_files import alone, make_folder, read_own, read_regular, replacing
 from .references import expand_path, is_url, named_path, referred_to
 from .scrubbing import REDACTED
 from .self_reference import servers_of_itself
-from .value_kinds import is_array, is_number, is_object
 
 _VERSION: Final = 1
 

@@ -49,10 +49,10 @@ import msgspec
 
 from ..actors.timers import at_most
 from ..actors.workers import aside
-from ..config.value_kinds import is_array, is_object
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import ASKED_BYTES_OF_ONE, LARGE_MESSAGE, TASK_BYTES, TASKS, TASKS_OF_ONE
 from ..protocol.errors import CallError, Reach, RpcRefusal
+from ..protocol.json_values import is_array, is_object
 from ..protocol.jsonrpc.terms import MISSING_CAPABILITY, RpcFault
 from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.result import says_error

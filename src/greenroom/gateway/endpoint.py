@@ -31,10 +31,10 @@ from ..actors.peer import Exchange
 from ..actors.timers import at_most
 from ..actors.workers import aside
 from ..config.model import Settings
-from ..config.value_kinds import is_object
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import DECODED_VALUES, ERROR_BYTES, LARGE_MESSAGE
 from ..protocol.errors import RpcRefusal
+from ..protocol.json_values import is_object
 from ..protocol.jsonrpc.terms import RpcError, RpcFault
 from ..protocol.tasks import ABOUT_TASKS, with_extension
 from ..protocol.trace_context import trace_in

@@ -50,9 +50,9 @@ import msgspec
 
 from ..actors.host import lacking
 from ..actors.timers import at_most
-from ..config.value_kinds import is_object
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import RpcRefusal
+from ..protocol.json_values import is_object
 from ..protocol.jsonrpc.terms import MISSING_CAPABILITY, RpcFault
 from .jobs import Job
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ..config.value_kinds import is_array, is_object
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import LONG_META_BYTES
+from ..protocol.json_values import is_array, is_object
 from ..protocol.tasks import RELATED
 from .result_meta import OURS, SERVER
 

@@ -19,6 +19,7 @@ from opentelemetry.metrics import NoOpMeterProvider
 from ..actors.call import Call
 from ..protocol.address import Address
 from ..protocol.errors import CallError, RemoteError
+from ..protocol.json_values import object_or_empty
 from ..tape.tape_events import CallStep, steps_of
 from ..tape.tape_lines import OPEN, CallLine, EventLine
 from ..tape.tape_reader import Tape
@@ -88,8 +89,7 @@ class _TapedCalls:
             spans.end(call)
 
     def _accepted(self, line: CallLine) -> tuple[Call, CallSpans]:
-        params: Any = line.said
-        call = Call(line.method, cast("Any", params) if isinstance(params, dict) else {}, tool=line.tool)
+        call = Call(line.method, object_or_empty(line.said), tool=line.tool)
         call.server = line.server
         address = Address(line.server, line.scope)
         call.owner = cast("Any", _TapedTable(address, line.incarnation, self._versions[address]))
@@ -113,5 +113,5 @@ def _end(call: Call, line: CallLine) -> None:
 
 def _transport(tape: Tape, server: str) -> str:
     entries: Any = tape.head.config.get("mcpServers")
-    entry: Any = cast("dict[str, Any]", entries).get(server) if isinstance(entries, dict) else None
-    return "tcp" if isinstance(entry, dict) and "url" in entry else "pipe"
+    entry = object_or_empty(object_or_empty(entries).get(server))
+    return "tcp" if "url" in entry else "pipe"

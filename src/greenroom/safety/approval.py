@@ -22,13 +22,14 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
 from ..catalogue.names import spellings
 from ..catalogue.namespace import Target
 from ..config.model import Approve, selector
+from ..protocol.json_values import object_or_empty
 from ..protocol.jsonrpc.incoming import decode_result
 from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import seen_in_json, unhidden
@@ -95,7 +96,7 @@ def asks_about(rule: Rule, server: str, original: str, target: Target | None) ->
 
 def hints_of(target: Target | None) -> Mapping[str, Any]:
     said = None if target is None or target.kind != "tool" else target.record.get("annotations")
-    return cast("Mapping[str, Any]", said) if isinstance(said, Mapping) else {}
+    return object_or_empty(said)
 
 
 def grant(server: str, original: str, raw: bytes) -> bytes:
@@ -155,7 +156,7 @@ def verdict_of(answer: Mapping[str, Any]) -> Verdict | None:
     action, content = answer.get("action"), answer.get("content")
     if action == "cancel":
         return None
-    said = cast("Mapping[str, Any]", content).get("allow") if isinstance(content, Mapping) else None
+    said = object_or_empty(content).get("allow")
     if action != "accept" or said not in (ONCE, SESSION):
         return Verdict.DENY
     return Verdict(said)

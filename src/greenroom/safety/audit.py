@@ -31,10 +31,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
+from ..protocol.json_values import object_or_empty
 from ..protocol.lazy_patterns import lazy_pattern
 from ..protocol.safe_text import counted, one_line, seen_in_json
 
@@ -92,9 +93,7 @@ def _object(members: list[tuple[str, object]]) -> dict[str, object]:
 
 def client_of(said: object, hide: Callable[[str], str] = str) -> dict[str, str]:
     """The client info, within bounds and without secrets."""
-    if not isinstance(said, Mapping):
-        return {}
-    known = cast("Mapping[str, Any]", said)
+    known = object_or_empty(said)
     return {
         key: shown(value, hide) for key in ("name", "version") if isinstance(value := known.get(key), str)
     }
@@ -135,7 +134,7 @@ def read_line(text: bytes) -> AuditLine:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
         value = None
-    record = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    record = object_or_empty(value)
     seq, prev = record.get("seq"), record.get("prev")
     if type(seq) is not int or not isinstance(prev, str):
         raise BadAuditLine("it is not a line of an audit file")

@@ -14,11 +14,12 @@ does a result, which is for a model or a program.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import quote
 
 from ..catalogue.hidden_characters import unhidden_value
 from ..protocol.errors import RpcRefusal
+from ..protocol.json_values import is_array, is_object
 from ..protocol.jsonrpc.terms import INVALID_PARAMS
 from ..protocol.safe_text import printable, unhidden
 
@@ -77,11 +78,10 @@ def _form(value: Any, name: str = "") -> Any:
         if name in _FIXED:
             return _seen(value)
         return value if name in _OF_VALIDATORS else unhidden(value)
-    if isinstance(value, Mapping):
-        members = cast("Mapping[str, Any]", value)
-        return {_seen(each): _form(inner, each) for each, inner in members.items()}
-    if isinstance(value, list | tuple):
-        return [_form(each, name) for each in cast("list[Any]", value)]
+    if is_object(value):
+        return {_seen(each): _form(inner, each) for each, inner in value.items()}
+    if is_array(value):
+        return [_form(each, name) for each in value]
     return value
 
 
@@ -97,12 +97,11 @@ def _seen(text: str) -> str:
 
 
 def _prompts(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        members = cast("Mapping[str, Any]", value)
+    if is_object(value):
         return {
             name: printable(each) if name == "text" and isinstance(each, str) else _prompts(each)
-            for name, each in members.items()
+            for name, each in value.items()
         }
-    if isinstance(value, list | tuple):
-        return [_prompts(each) for each in cast("list[Any]", value)]
+    if is_array(value):
+        return [_prompts(each) for each in value]
     return value

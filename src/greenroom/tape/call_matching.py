@@ -21,13 +21,14 @@ from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import attrs
 import msgspec
 
 from ..protocol.bounds import DEPTH
 from ..protocol.errors import Reach
+from ..protocol.json_values import is_array, is_object, object_or_empty
 from ..protocol.safe_text import whole
 from .tape_lines import CallLine, ClientQuestion
 
@@ -95,7 +96,7 @@ class CallIndex:
             writes.sort(key=lambda at: calls[at].ended)
 
     def may_change(self, method: str, params: Any) -> bool:
-        name = cast("Mapping[str, Any]", params).get("name") if isinstance(params, Mapping) else None
+        name = params.get("name") if is_object(params) else None
         return method == "tools/call" and str(name) not in self.reads
 
 
@@ -275,8 +276,8 @@ def _similarity_to(text: str) -> Callable[[str], float]:
 
 def compared(params: Any, ignore: Collection[str] = ()) -> str:
     """Parameters as a text that is the same for parameters that are to be taken as the same."""
-    if isinstance(params, Mapping):
-        params = {key: each for key, each in cast("Mapping[str, Any]", params).items() if key != "_meta"}
+    if is_object(params):
+        params = {key: each for key, each in params.items() if key != "_meta"}
     return text_of(params or {}, ignore)
 
 
@@ -288,10 +289,9 @@ def text_of(value: Any, ignore: Collection[str] = ()) -> str:
 
 def kind_of(method: str, params: Any) -> str:
     """The method, with the tool or the place that it is about."""
-    if not isinstance(params, Mapping):
+    if not is_object(params):
         return method
-    said = cast("Mapping[str, Any]", params)
-    return f"{method} {said.get('name', said.get('uri', ''))}"
+    return f"{method} {params.get('name', params.get('uri', ''))}"
 
 
 def answered_otherwise(
@@ -312,16 +312,11 @@ def answered_otherwise(
         return ""
     if was.get("action") != answer.get("action"):
         return f"{_said(answer)}, and was {_said(was)}"
-    before, now = _content(was), _content(answer)
+    before, now = (object_or_empty(each.get("content")) for each in (was, answer))
     other = [
         name for name in {**before, **now} if name not in ignore and not _is_as(before, now, name, ignore)
     ]
     return f"other content ({', '.join(other)})" if other else ""
-
-
-def _content(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = answer.get("content")
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
 
 
 def _said(answer: Mapping[str, Any] | None) -> str:
@@ -357,11 +352,8 @@ def plain(value: Any, ignore: Collection[str] = (), depth: int = DEPTH) -> Any:
             return "…"
     if isinstance(value, msgspec.Raw):
         value = msgspec.json.decode(value)
-    if isinstance(value, Mapping):
-        members = cast("Mapping[str, Any]", value)
-        return {
-            str(key): plain(each, ignore, depth - 1) for key, each in members.items() if key not in ignore
-        }
-    if isinstance(value, list | tuple):
-        return [plain(each, ignore, depth - 1) for each in cast("Sequence[Any]", value)]
+    if is_object(value):
+        return {str(key): plain(each, ignore, depth - 1) for key, each in value.items() if key not in ignore}
+    if is_array(value):
+        return [plain(each, ignore, depth - 1) for each in value]
     return value

@@ -15,11 +15,12 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 import msgspec
 
+from ..protocol.json_values import is_array, is_object
 from .alignment import aligned
 from .call_matching import CUT_OUT, text_of
 from .tape_lines import value_in
@@ -92,10 +93,10 @@ class _DifferenceFinder:
     def compare(self, path: str, before: Any, after: Any) -> None:
         if any(isinstance(value, str) and CUT_OUT.fullmatch(value) for value in (before, after)):
             return
-        if isinstance(before, dict) and isinstance(after, dict):
-            self._members(path, cast("dict[str, Any]", before), cast("dict[str, Any]", after))
-        elif isinstance(before, list) and isinstance(after, list):
-            self._items(path, cast("list[Any]", before), cast("list[Any]", after))
+        if is_object(before) and is_object(after):
+            self._members(path, before, after)
+        elif is_array(before) and is_array(after):
+            self._items(path, before, after)
         elif isinstance(before, str) and isinstance(after, str):
             self._texts(path, before, after)
         elif before != after or isinstance(before, bool) != isinstance(after, bool):

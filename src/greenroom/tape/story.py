@@ -18,13 +18,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 import msgspec
 
 from ..protocol.errors import Reach
 from ..protocol.events import WAITING, Place
+from ..protocol.json_values import array_or_empty, is_object, object_or_empty
 from ..protocol.safe_text import counted, one_line
 from ..protocol.wait_intervals import QUEUE, waits
 from .tape_events import has_failed, is_tool_error
@@ -329,8 +330,8 @@ def _arguments(call: CallLine) -> str:
     if "params" in call.left_out:
         return _left_out(call, "params")
     params: Any = call.said
-    if call.method == "tools/call" and isinstance(params, dict):
-        params = cast("dict[str, Any]", params).get("arguments") or {}
+    if call.method == "tools/call" and is_object(params):
+        params = params.get("arguments") or {}
     return one_line(msgspec.json.encode(params).decode())
 
 
@@ -360,14 +361,13 @@ def text_in(result: bytes) -> str:
         found: Any = value_in(result) if result else {}
     except RecursionError:
         return "…"
-    blocks: Any = cast("dict[str, Any]", found).get("content") if isinstance(found, dict) else None
-    if isinstance(blocks, list) and blocks:
-        return " ".join(map(_block, cast("list[Any]", blocks[:20])))
+    if blocks := array_or_empty(object_or_empty(found).get("content")):
+        return " ".join(map(_block, blocks[:20]))
     return msgspec.json.encode(found).decode()
 
 
 def _block(block: Any) -> str:
-    said = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
+    said = object_or_empty(block)
     text = said.get("text")
     return text if isinstance(text, str) else f"[{said.get('type', 'content')}]"
 

@@ -27,6 +27,7 @@ import attrs
 import msgspec
 
 from ..protocol.errors import CallError
+from ..protocol.json_values import is_object, object_or_empty
 from ..protocol.jsonrpc.outgoing import NEWER
 from .alignment import aligned
 from .call_matching import CUT_OUT, compared, kind_of
@@ -316,7 +317,7 @@ def plan_of(
     for call in tape.calls:
         if call.server not in asked:
             continue
-        params = _object(_params(call))
+        params = object_or_empty(_params(call))
         name, own = call_name(call), str(params.get("name"))
         is_listed = name in listed
         only_reads = call.method in READ or own in say_so[call.server] or name in reads
@@ -521,20 +522,20 @@ def _differ(
 
 
 def _without_meta(value: Any) -> Any:
-    if not isinstance(value, Mapping):
+    if not is_object(value):
         return value
-    return {key: each for key, each in cast("Mapping[str, Any]", value).items() if key != "_meta"}
+    return {key: each for key, each in value.items() if key != "_meta"}
 
 
 def _content_of(answer: Any) -> Any:
     """An answer without what only one era of MCP says beside the content: the same server may speak another one now."""
-    if not isinstance(answer, Mapping):
+    if not is_object(answer):
         return answer
-    return {key: each for key, each in cast("Mapping[str, Any]", answer).items() if key not in NEWER}
+    return {key: each for key, each in answer.items() if key not in NEWER}
 
 
 def _outcome(outcome: str, value: Any) -> str:
-    is_error = isinstance(value, dict) and cast("dict[str, Any]", value).get("isError") is True
+    is_error = object_or_empty(value).get("isError") is True
     return "tool_error" if outcome == "answer" and is_error else outcome
 
 
@@ -544,17 +545,17 @@ def _words_of(outcome: str, value: Any) -> Any:
 
 
 def _has_structure(value: Any) -> bool:
-    return isinstance(_object(value).get("content"), list) and "structuredContent" in value
+    return isinstance(object_or_empty(value).get("content"), list) and "structuredContent" in value
 
 
-def _without_doubles(value: dict[str, Any]) -> dict[str, Any]:
+def _without_doubles(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """The result without texts that only say once more what its structured content says."""
     structure = value["structuredContent"]
     return {**value, "content": [block for block in value["content"] if not _says(block, structure)]}
 
 
 def _says(block: Any, structure: Any) -> bool:
-    text = _object(block).get("text")
+    text = object_or_empty(block).get("text")
     return isinstance(text, str) and as_json(text) == structure
 
 
@@ -585,15 +586,11 @@ def _params(call: CallLine) -> Any:
     return read_json(bytes(call.params))
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
 def _arguments(call: CallLine) -> Any:
     """What the call was made with, without what is in its name."""
     params = _params(call)
-    left = {key: each for key, each in _object(params).items() if key not in ("_meta", "name", "uri")}
-    return left.get("arguments", left) if isinstance(params, dict) else params
+    left = {key: each for key, each in object_or_empty(params).items() if key not in ("_meta", "name", "uri")}
+    return left.get("arguments", left) if is_object(params) else params
 
 
 def _key(call: CallLine, ignore: Collection[str]) -> str:

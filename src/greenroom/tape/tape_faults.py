@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn
 
 import attrs
 import msgspec
@@ -26,6 +26,7 @@ import msgspec
 from ..protocol.errors import UsageError
 from ..protocol.fault_plan import DEEDS, STEPS, VALUES, FaultEntry, FaultPlan, problem_with
 from ..protocol.fault_scripts import Fault
+from ..protocol.json_values import is_object
 from ..protocol.near_names import meant
 from .tape_reader import Tape
 
@@ -79,8 +80,8 @@ class TapeFault:
             return self
         called: dict[str, str] = {}
         for call in tape.calls_of(self.server):
-            if call.method == "tools/call" and isinstance(params := call.said, dict):
-                own = str(cast("dict[str, Any]", params).get("name"))
+            if call.method == "tools/call" and is_object(params := call.said):
+                own = str(params.get("name"))
                 called |= {call.tool or own: own}
         listed = (str(tool.get("name")) for line in tape.listed_of(self.server) for tool in line.tools or ())
         made = (tool for each in faults if each.server == self.server for tool in each.fault.tools or ())

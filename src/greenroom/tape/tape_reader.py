@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import attrs
 import msgspec
@@ -34,6 +34,7 @@ import msgspec
 from ..config.argument_checks import path_of
 from ..protocol.address import SHARED
 from ..protocol.errors import UsageError
+from ..protocol.json_values import is_object, object_or_empty
 from ..protocol.near_names import meant
 from .tape_lines import (
     LARGEST,
@@ -338,8 +339,7 @@ def reading_tools(listed: Collection[ListingLine]) -> set[str]:
 
 def only_reads(tool: Mapping[str, Any]) -> bool:
     """Whether a definition says that its tool changes nothing (`readOnlyHint`)."""
-    hints: Any = tool.get("annotations")
-    return isinstance(hints, dict) and cast("dict[str, Any]", hints).get("readOnlyHint") is True
+    return object_or_empty(tool.get("annotations")).get("readOnlyHint") is True
 
 
 # What of a configuration on a tape counts: how tools are named and shown, who must allow a call, who shares a server,
@@ -394,9 +394,9 @@ def config_of(
 
 def _object(tape: Tape, where: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found: Any = where.get(name, {})
-    if not isinstance(found, dict):
+    if not is_object(found):
         raise BadTape(f"{tape.path}: a configuration on it has another form.")
-    return cast("dict[str, Any]", found)
+    return found
 
 
 def _only(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 import msgspec
 
 from ..protocol.errors import Reach, UsageError
+from ..protocol.json_values import object_or_empty
 from ..protocol.near_names import meant
 from ..protocol.safe_text import counted, one_line
 from .call_matching import compared
@@ -197,7 +198,7 @@ class Judge:
         for name in reads:
             if name not in called:
                 raise UsageError(f"{name} was never called on the tape.{meant(name, called)}")
-            self._reads[called[name].server].add(str(_members(called[name].said).get("name")))
+            self._reads[called[name].server].add(str(object_or_empty(called[name].said).get("name")))
         self._tools = {self._place(call): call.tool for call in tape.calls if call.tool is not None}
         self._recorded = Counter(self._key(call) for call in tape.calls)
         self._answered = Counter(self._key(call) for call in tape.calls if call.outcome == "result")
@@ -220,13 +221,13 @@ class Judge:
         return TrialResult(trial, verdict, ended.failure or "", missing, again, len(calls), ended.seconds)
 
     def _key(self, call: CallLine) -> Key:
-        params = _members(call.said)
+        params = object_or_empty(call.said)
         about = {"name": params.get("name")} if self._any and "name" in params else params
         return call.server, call.method, compared(about, self._ignore)
 
     def _changes(self, key: Key) -> bool:
         server, method, params = key
-        name = _members(msgspec.json.decode(params)).get("name")
+        name = object_or_empty(msgspec.json.decode(params)).get("name")
         return method == "tools/call" and str(name) not in self._reads.get(server, ())
 
     def _may_have_run(self, call: CallLine) -> bool:
@@ -235,18 +236,13 @@ class Judge:
     def _words(self, key: Key) -> str:
         """A call by the name that the agent uses."""
         server, method, text = key
-        params = _members(msgspec.json.decode(text))
+        params = object_or_empty(msgspec.json.decode(text))
         name = str(params.get("name", params.get("uri", "")))
         shown = self._tools.get((server, method, name), f"{server} {method} {name}")
         return one_line(f"{shown} {compared(params.get('arguments', {}))}", _SHOWN)
 
     def _place(self, call: CallLine) -> tuple[str, str, str]:
-        return call.server, call.method, str(_members(call.said).get("name"))
-
-
-def _members(params: Any) -> Mapping[str, Any]:
-    """Params by name. What somebody else's tape has in their place counts as none."""
-    return cast("dict[str, Any]", params) if isinstance(params, dict) else {}
+        return call.server, call.method, str(object_or_empty(call.said).get("name"))
 
 
 _ELSEWHERE: Final = (

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...config.private_files import cache_folder, fits_socket
-from ...config.value_kinds import is_object, kind_of
+from ...config.value_kinds import kind_of
 from ...protocol.errors import UsageError
+from ...protocol.json_values import is_object
 from ...protocol.safe_text import repair_utf8
 
 if TYPE_CHECKING:

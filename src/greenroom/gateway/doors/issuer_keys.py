@@ -21,8 +21,8 @@ import anyio
 import msgspec
 
 from ...actors.transports.http_faults import ExchangeFault
-from ...config.value_kinds import is_array, is_object
 from ...protocol.bounds import ISSUER_BYTES, ISSUER_KEYS
+from ...protocol.json_values import is_array, is_object
 from .http_request import is_safe
 
 Key = Mapping[str, Any]

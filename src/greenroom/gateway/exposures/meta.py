@@ -24,9 +24,9 @@ import msgspec
 from ...actors.router import make_searchable
 from ...actors.workers import apart
 from ...catalogue.search import asked_words, search
-from ...config.value_kinds import is_array, is_object
 from ...protocol.bounds import EXECUTE_CODE_BYTES, REGISTRY_BYTES
 from ...protocol.errors import UsageError
+from ...protocol.json_values import is_array, is_object
 from ...protocol.safe_text import one_line
 from ..jobs import Job
 from ..next_steps import PLAIN, Commands

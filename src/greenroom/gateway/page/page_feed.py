@@ -26,7 +26,6 @@ import anyio
 
 from ...actors.workers import aside, aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
-from ...config.value_kinds import is_array, is_object
 from ...protocol import jsonrpc as rpc
 from ...protocol.event_records import record_of
 from ...protocol.events import (
@@ -39,6 +38,7 @@ from ...protocol.events import (
     Kind,
     Lagged,
 )
+from ...protocol.json_values import is_array, is_object
 from ..event_log import TOLD
 from ..exposures.query_modes import CatalogueSnapshot
 from ..json_views import status_view

@@ -22,9 +22,9 @@ import attrs
 from ...actors.workers import apart, aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
 from ...config.files import working_directory
-from ...config.value_kinds import is_array, is_object
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import GreenroomError, UsageError
+from ...protocol.json_values import is_array, is_object
 from ...protocol.safe_text import without_stderr
 from ...supervisor.room import port_of
 from ..control_methods import approvals_view, audit_view, held_view
