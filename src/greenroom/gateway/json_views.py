@@ -9,7 +9,6 @@ made of a snapshot, in a thread if it is long.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +32,10 @@ async def room_status_view(room: RoomPort) -> dict[str, Any]:
     return await aside_if_many(len(known.rows), partial(status_view, known))
 
 
-def rows_view(room: RoomPort, servers: Collection[str]) -> dict[str, Any]:
-    """`room_status_view` of a few servers alone."""
-    view = status_view(CatalogueSnapshot.of_some(room, servers))
-    return {**view, "servers": [row for row in view["servers"] if row["name"] in servers]}
+def server_view(room: RoomPort, server: str) -> dict[str, Any]:
+    """`room_status_view` of one server alone."""
+    view = status_view(CatalogueSnapshot.of_some(room, (server,)))
+    return {**view, "servers": [row for row in view["servers"] if row["name"] == server]}
 
 
 async def room_tools_view(room: RoomPort, server: str | None) -> dict[str, Any]:

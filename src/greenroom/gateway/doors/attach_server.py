@@ -13,8 +13,9 @@ import itertools
 import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -235,16 +236,8 @@ class Doorway:
         """Serve the client until it ends or the gateway does."""
         hello, over = client.hello, anyio.Event()
 
-        async def read(talk: ClientSession) -> None:
-            await door.read(talk.receive, talk.refuse_line, talk.receive_large)
-            over.set()
-
-        async def watch() -> None:
-            await _ended(client.line)
-            over.set()
-
-        async def await_room() -> None:
-            await self._closed.wait()
+        async def until(ended: Callable[[], Awaitable[object]]) -> None:
+            await ended()
             over.set()
 
         async with anyio.create_task_group() as tasks:
@@ -264,9 +257,11 @@ class Doorway:
                 say(client.line, pid=os.getpid(), version=self.version)
                 tasks.start_soon(door.write)
                 async with anyio.create_task_group() as parts:
-                    parts.start_soon(read, talk)
-                    parts.start_soon(watch)
-                    parts.start_soon(await_room)
+                    parts.start_soon(
+                        until, partial(door.read, talk.receive, talk.refuse_line, talk.receive_large)
+                    )
+                    parts.start_soon(until, partial(_ended, client.line))
+                    parts.start_soon(until, self._closed.wait)
                     await over.wait()
                     parts.cancel_scope.cancel()
                 if self._closed.is_set():

@@ -321,7 +321,7 @@ class BesideClient:
     def _renew(self) -> bool:
         """Read the promoted tools again. Returns whether something has changed."""
         before = dict(self._promoted)
-        for name in before if before else ():
+        for name in before:
             self._promoted[name] = self._record(self._catalogue.index.get(name))
         return before != self._promoted
 

@@ -24,7 +24,7 @@ from ...protocol.tree import facts, shown_below, state_in_words
 from ..explain import explained
 from ..exposures.query_modes import CatalogueReader, CatalogueSnapshot
 from ..exposures.tool_definition import FOR_PEOPLE, parse_request
-from ..json_views import rows_view
+from ..json_views import server_view
 from .timeline import RoomNow, lanes_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ async def server(port: RoomPort, commands: Commands, params: Params, acts: bool)
     config, name = port.catalogue.config, _text(params, "name")
     if name not in config.servers and name not in config.broken:
         port.catalogue.check_server(name)
-    view = rows_view(port, (name,)) if acts else without_stderr(rows_view(port, (name,)))
+    view = server_view(port, name)
+    view = view if acts else without_stderr(view)
     said = {"explain": explained(commands.filled_in(view), config, name, commands, runs=True)}
     if not acts:
         return {**said, "stderr": None, "entry": None, "files": []}
