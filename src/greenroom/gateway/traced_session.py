@@ -109,11 +109,7 @@ class TracedJob(Job):
         self.trace = span.trace
 
     def _over(self, outcome: str, error: str | None = None, *, is_code: bool = False) -> None:
-        if not self.ended:
-            self._end_span(outcome, error, is_code=is_code)
-
-    def _end_span(self, outcome: str, error: str | None = None, *, is_code: bool = False) -> None:
-        span, self.span = self.span, None
+        span, self.span = self.span, None  # it ends once, with what came first
         if span is not None:
             span.end(outcome, error, is_code=is_code)
 
@@ -134,12 +130,11 @@ class TracedJob(Job):
 
     async def answer_large(self, result: bytes, *, modern: bool = False) -> None:
         await super().answer_large(result, modern=modern)
-        self._end_span("result")  # unless it was cancelled meanwhile
+        self._over("result")  # unless it was cancelled meanwhile
 
     async def answer_large_own(self, result: Mapping[str, Any]) -> None:
         await super().answer_large_own(result)
-        is_error = result.get("isError") is True
-        self._end_span(TOOL_ERROR, TOOL_ERROR) if is_error else self._end_span("result")
+        self._answered(result.get("isError") is True)
 
     def fail(self, code: int, message: str, data: Any = None) -> None:
         self._over("error", str(code), is_code=True)
