@@ -142,10 +142,6 @@ class Job:
         said = None if self.meta is None else self.meta.get(rpc.CAPABILITIES_KEY)
         return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
 
-    @property
-    def wants_progress(self) -> bool:
-        return self.token is not None
-
     def answer(self, result: Mapping[str, Any]) -> None:
         """End with a result."""
         if self._end():

@@ -56,9 +56,9 @@ def result_without_ours(result: bytes) -> bytes:
 def attributed_request(server: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The params of a server's request to a client, with the server's name in a field. If a person sees a
     text, the name is in the text too."""
-    if method not in ("elicitation/create", "sampling/createMessage"):
-        return without_ours(params)
     kept = without_ours(params)
+    if method not in ("elicitation/create", "sampling/createMessage"):
+        return kept
     meta: Mapping[str, Any] = kept.get("_meta") or {}
     asked: dict[str, Any] = {**kept, "_meta": {**meta, SERVER: server}}
     if method != "elicitation/create":

@@ -381,7 +381,7 @@ class McpTool:
         suspendable = SuspendableCall(
             self._suspended, job, target.server, partial(self._ended, target, request)
         )
-        on_progress = self._progress(target.server, suspendable.progress) if job.wants_progress else None
+        on_progress = self._progress(target.server, suspendable.progress) if job.token is not None else None
         try:
             call = self._room.start_call(
                 target, request.args, suspendable.ended, on_progress=on_progress, begun=begun
