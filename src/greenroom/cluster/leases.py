@@ -119,7 +119,6 @@ class RenewalReply:
     is_draining: bool
     config_version: int
     breakers: Mapping[str, OpenBreaker]  # of the other hosts, by server
-    wanted: tuple[str, ...] = ()  # servers that it holds and others want: give them back when they rest
 
 
 @attrs.frozen
@@ -155,7 +154,6 @@ class _LeaseLife:
     info: HostInfo
     heard: float
     claims: dict[str, int]  # with the number of the request that made each
-    wanted: set[str] = attrs.field(factory=set[str])
     breakers: Mapping[str, OpenBreaker] = attrs.field(factory=dict[str, OpenBreaker])
     is_late: bool = False
     is_leaving: bool = False
@@ -263,10 +261,8 @@ class Register:
             self._release(life, server)
         life.breakers = breakers
         (self._troubled.add if breakers else self._troubled.discard)(epoch)
-        wanted = tuple(sorted(life.wanted & life.claims.keys())) if life.wanted else ()
-        return RenewalReply(
-            self._hosts(), life.info.is_draining, self._config[0], self._open_breakers(life, now), wanted
-        )
+        others = self._open_breakers(life, now)
+        return RenewalReply(self._hosts(), life.info.is_draining, self._config[0], others)
 
     def claim(
         self, epoch: str, number: int, server: str, now: float
@@ -279,7 +275,6 @@ class Register:
         holder = self._holders.get(server)
         if holder is not None and holder != epoch:
             other = self._lives[holder]
-            other.wanted.add(server)
             if other.is_late or other.replaced:
                 return WaitReply(max(0.0, self._ends(other) - now))
             return HolderReply(other.about.name)
@@ -409,7 +404,6 @@ class Register:
 
     def _release(self, life: _LeaseLife, server: str) -> None:
         del life.claims[server]
-        life.wanted.discard(server)
         if self._holders.get(server) == life.info.epoch:
             del self._holders[server]
         self._changes += 1
