@@ -14,8 +14,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 import msgspec
 
@@ -36,6 +36,9 @@ from ..result_meta import ERROR
 
 if TYPE_CHECKING:
     from ...actors.call import Call
+
+
+T = TypeVar("T")
 
 
 class ScrubbedEnd(msgspec.Struct, frozen=True):
@@ -62,7 +65,7 @@ def end(job: Job, call: Call | ScrubbedEnd, target: Target | None = None) -> Non
 
 def told(target: Target | None, result: bytes) -> bytes:
     """The result of a call of `target`. If it is an error, it uses the parameter names that the tool has here."""
-    if target is None or target.override is None or not rpc.is_true(_members_of(result).is_error):
+    if target is None or target.override is None or not rpc.is_true(_read(rpc.read_members, result).is_error):
         return result
     said = rpc.decode_result(result)
     blocks = [_told(block, target.original, target.override) for block in said.get("content") or ()]
@@ -161,7 +164,7 @@ def is_for_all(result: bytes) -> bool:
 def readable_tool(result: bytes) -> bytes:
     if any(holds(result, begin) for begin in _LISTS):
         return result
-    parts = _parts_of(result)
+    parts = _read(rpc.result_parts, result)
     if parts is None:
         return result
     kind = bytes(parts.get("resultType", _NULL))
@@ -195,23 +198,16 @@ def readable(method: str, params: Mapping[str, msgspec.Raw], result: bytes) -> b
     return result
 
 
-def _parts_of(result: bytes) -> Mapping[str, Any] | None:
-    """See `result_parts`. Raises `RpcFault` when it is no object."""
+def _read(read: Callable[[bytes], T], result: bytes) -> T:
+    """What `read` finds in a result. Raises `RpcFault` when that is no object."""
     try:
-        return rpc.result_parts(result)
-    except UNREADABLE as error:
-        raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: {why(error)}") from None
-
-
-def _members_of(result: bytes) -> rpc.ResultMembers:
-    try:
-        return rpc.read_members(result)
+        return read(result)
     except UNREADABLE as error:
         raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: {why(error)}") from None
 
 
 def _as_contents(asked: Any, result: bytes) -> bytes:
-    parts = _parts_of(result)
+    parts = _read(rpc.result_parts, result)
     if parts is None:
         return result
     said = {key: rpc.read_value(parts.get(key)) for key in ("contents", "content")}
@@ -222,7 +218,7 @@ def _as_contents(asked: Any, result: bytes) -> bytes:
 
 
 def _as_messages(result: bytes) -> bytes:
-    parts = _parts_of(result) if len(result) < LARGE_MESSAGE else None
+    parts = _read(rpc.result_parts, result) if len(result) < LARGE_MESSAGE else None
     if parts is None:
         return result
     said = rpc.read_value(parts.get("messages"))
@@ -231,7 +227,7 @@ def _as_messages(result: bytes) -> bytes:
 
 
 def _shortened(result: bytes) -> bytes:
-    parts = _parts_of(result)
+    parts = _read(rpc.result_parts, result)
     completion: Any = None if parts is None else rpc.read_value(parts.get("completion"))
     values: Any = cast("dict[str, Any]", completion).get("values") if isinstance(completion, dict) else None
     if parts is None or not isinstance(values, list) or len(cast("list[Any]", values)) <= COMPLETIONS:
