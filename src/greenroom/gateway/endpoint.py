@@ -443,7 +443,7 @@ class ClientSession:
 
     async def answer_kept(self, job: Job, result: bytes, *, modern: bool = True) -> None:
         """Answer with a result as a task keeps it. `modern`: it is still in the form of 2026-07-28."""
-        make = partial(self.answers.line_again, job, result, modern=modern)
+        make = partial(self.answers.line_of, job, result, modern=modern, is_kept=True)
         job.answer_line(await aside(make) if len(result) > LARGE_MESSAGE else make())
 
     def is_open(self, job: Job) -> bool:

@@ -409,9 +409,11 @@ class AnswerSink:
         except Exception as problem:
             return self._unsayable(job, problem)
 
-    def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+    def line_of(self, job: Job, result: bytes, *, modern: bool, is_kept: bool = False) -> bytes:
+        """`is_kept`: it has been made to be told before, by `result_to_keep`; then `modern` says its form."""
         try:
-            result = job.to_tell(result)
+            if not is_kept:
+                result = job.to_tell(result)
             if job.modern:
                 cached = _UNCACHED if job.method == "resources/read" else {}
                 result = rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._server_info}, cached)
@@ -422,20 +424,8 @@ class AnswerSink:
         except Exception as problem:
             return self._unsayable(job, problem)
 
-    def line_again(self, job: Job, result: bytes, *, modern: bool) -> bytes:
-        """The line of an answer with a result that was made for a client before. `modern`: for one of 2026-07-28."""
-        try:
-            if job.modern:
-                result = rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._server_info}, {})
-            else:
-                older = rpc.for_handshake(result) if modern else result
-                result = older_result(older, self.version, newer=modern, wrapped=job.wrapped_output)
-            return raw_line(job.key, result)
-        except Exception as problem:
-            return self._unsayable(job, problem)
-
     def result_to_keep(self, job: Job, result: bytes, *, modern: bool) -> bytes:
-        """A result as a server sent it, in the newest form, from which `line_again` makes any other."""
+        """A result as a server sent it, in the newest form, from which `line_of` makes any other."""
         newest = newest_result(job.to_tell(result), newer=modern, wrapped=job.wrapped_output)
         return rpc.for_modern(newest, {rpc.SERVER_INFO_KEY: self._server_info}, {})
 
