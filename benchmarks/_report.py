@@ -134,8 +134,8 @@ def numbers_in_brief(results: Mapping[str, Any]) -> str:
         ),
         f"{number(starts.value)} process": "for fifty callers that need the same server at the same moment.",
         f"{number(found.value)} %": (
-            "of the test searches among 980 tools show the right one in the first five results. A standard ranking"
-            f" (BM25) reaches {number(found.seen['BM25'])} %."
+            "of the test searches find the right tool, out of 980, among the first five results. With a standard"
+            f" ranking (BM25), {number(found.seen['BM25'])} % do."
         ),
     }
     machine = results["machine"]

@@ -389,14 +389,35 @@ def test_relative_paths_keep_their_meaning_when_a_server_moves(
     capsys.readouterr()
     assert run(["init", "cursor", "--move", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)["clients"][0]
-    assert again["moved"] == ["here", "there"], "what was moved before is the same server"
+    assert again["moved"] == again["there"] == ["here", "there"], "what was moved before is the same server"
+    assert run(["init", "cursor", "--undo"]) == 0
+    capsys.readouterr()
+    assert run(["init", "cursor", "--move"]) == 0
+    said = capsys.readouterr().out
+    assert f"In {home}/.config/greenroom/mcp.json already: here, there\n" in said
+    assert "Moved to" not in said
 
 
 def test_where_no_client_is_the_known_ones_are_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init"]) == 0
-    first, second, *_ = capsys.readouterr().out.splitlines()
+    first, second, *_, force, by_hand = capsys.readouterr().out.splitlines()
+    assert force.endswith(": greenroom init --force CLIENT")
+    entry = json.loads(by_hand.partition(": ")[2])
+    assert entry == {"mcpServers": {"greenroom": {"command": "greenroom", "args": ["serve"]}}}
     assert first == "None of the clients that Greenroom knows is on this machine."
     assert second == f"Known are: {', '.join(CLIENTS)}"
+
+
+def test_each_client_that_is_here_is_listed_with_its_command(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("cursor", b"{}")
+    write("codex", b'[mcp_servers.x]\ncommand = "x"\n')
+    assert run(["init"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "Cursor has no servers of its own. To let it use Greenroom: greenroom init cursor",
+        "Codex has 1 server. To let Greenroom run it: greenroom init codex --move",
+    ]
 
 
 def test_without_a_client_it_lists_and_writes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -405,13 +426,14 @@ def test_without_a_client_it_lists_and_writes_nothing(home: Path, capsys: pytest
     said = capsys.readouterr().out
     assert "○ cursor  ~/.cursor/mcp.json\n" in said, "it is here, and nothing is written there yet"
     assert "\nAlso known: claude-desktop, " in said
-    assert said.endswith("\nTo write Greenroom into the file of a client: greenroom init cursor\n")
+    step = "Cursor has no servers of its own. To let it use Greenroom: greenroom init cursor\n"
+    assert said.endswith(f"\n\n{step}")
     assert all(len(line) <= 80 or line.startswith("Also known") for line in said.splitlines())
     write("cursor", b'{"SECTION": {"mail": {"command": "two"}}}')
     assert run(["init"]) == 0
     said = capsys.readouterr().out
     assert "○ cursor  1 server  ~/.cursor/mcp.json\n" in said
-    assert said.endswith("\nCursor has 1 server: greenroom init cursor --move\n")
+    assert said.endswith("\nCursor has 1 server. To let Greenroom run it: greenroom init cursor --move\n")
     write("cursor", b"{}")
     assert run(["init", "--list"]) == 0
     assert "○ zed " in capsys.readouterr().out
@@ -453,7 +475,7 @@ def test_servers_that_a_client_starts_itself_are_counted_and_those_that_run_twic
     move = "greenroom init kiro --move"
     for words in ([], ["init"]):
         assert run(words) == 0
-        assert f"Kiro has 2 servers: {move}" in capsys.readouterr().out
+        assert f"Kiro has 2 servers. To let Greenroom run them: {move}" in capsys.readouterr().out
     assert [row["servers"] for row in rows_of(capsys, "--list") if row["found"]] == [2]
     assert run(["init", "kiro"]) == 0
     assert f"Kiro also starts 2 servers itself: {move}" in capsys.readouterr().out

@@ -242,7 +242,7 @@ def test_slots_of_sessions_are_counted_and_a_server_has_one_state(
     client = room.client()
     client.call("own_echo", text="up")
     page = tab.open(room)
-    expect(figure(page, "session slots")).to_have_text(re.compile("^1 of "))
+    expect(figure(page, "sessions’ connections")).to_have_text(re.compile("^1 of "))
     expect(state_of(page, "own")).to_have_text("connected")
     tab.go(page, "tree")
     items = page.get_by_role("list", name="The room").get_by_role("listitem")

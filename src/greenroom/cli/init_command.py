@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -78,6 +79,10 @@ class WrittenJson(Shape, kw_only=True):
         str | UnsetType | None, says("the old file; null: there was none", when="`written`")
     ] = UNSET
     moved: Annotated[list[str] | UnsetType, says("servers that were moved", when="it is not undone")] = UNSET
+    there: Annotated[
+        list[str] | UnsetType,
+        says("those of `moved` that your own file had already", when="servers are moved"),
+    ] = UNSET
     stay: Annotated[
         dict[str, str] | UnsetType, says("servers that were not, and why", when="it is not undone")
     ] = UNSET
@@ -268,7 +273,8 @@ def left_in(key: str, around: Surroundings, config: Config) -> str:
         return ""
     step = f"{commands_typed().about('init', key)} --move"
     if not client.is_written(around):
-        return f"{client.title} has {counted(len(own), 'server')}: {step}"
+        them = "it" if len(own) == 1 else "them"
+        return f"{client.title} has {counted(len(own), 'server')}. To let Greenroom run {them}: {step}"
     if twice := run_twice(own, config):
         runs = "it runs" if len(twice) == 1 else "they run"
         what = f"{client.title} starts {one_line(_joined(twice), 200)} itself, too, so {runs} twice"
@@ -304,7 +310,8 @@ def _moved(
             text = without_member(file, text, (client.section, name))
         if own != old and not wish.dry_run:
             file_edits.change(ours, before, own.encode("utf-8"), _state())
-    row |= {"moved": [*move.servers], "stay": {**move.stay}, "ours": str(ours)}
+    already = [name for name in move.servers if name in there]
+    row |= {"moved": [*move.servers], "there": already, "stay": {**move.stay}, "ours": str(ours)}
     return text
 
 
@@ -342,7 +349,10 @@ def _tell(row: dict[str, Any], *, undo: bool) -> None:
         tell(f"The old file is kept: {row['backup']}. greenroom init --undo {row['client']} puts it back.")
     if row.get("moved"):
         moved = "Moved" if row["state"] == "written" else "Would be moved"
-        tell(f"{moved} to {row['ours']}: {', '.join(row['moved'])}")
+        if new := [name for name in row["moved"] if name not in row["there"]]:
+            tell(f"{moved} to {row['ours']}: {', '.join(new)}")
+        if row["there"]:
+            tell(f"In {row['ours']} already: {', '.join(row['there'])}")
     for name, why in row.get("stay", {}).items():
         tell(f"Not moved: {name}, because {why}.")
     if row.get("kept"):
@@ -406,8 +416,17 @@ def _client_lines(rows: Sequence[ClientJson], around: Surroundings, *, every: bo
         others = [row.client for row in rows if not row.found]
         yield f"{'Also known' if here else 'Known are'}: {', '.join(others)}"
     config = load(None)
-    steps = [left_in(row.client, around, config) for row in here if row.servers]
-    named = next((row.client for row in here if not row.written), "CLIENT")
-    write = commands_typed().about("init", named)
-    yield ""
-    yield from steps or [f"To write Greenroom into the file of a client: {write}"]
+    init = commands_typed().about("init")
+    steps: list[str] = []
+    for row in here:
+        if row.servers:
+            steps.append(left_in(row.client, around, config))
+        elif not row.written:
+            steps.append(
+                f"{row.title} has no servers of its own. To let it use Greenroom: {init} {row.client}"
+            )
+    if not here:
+        entry = json.dumps({"mcpServers": {_OURS: {"command": "greenroom", "args": ["serve"]}}})
+        steps.append(f"To write the file of one of them all the same: {init} --force CLIENT")
+        steps.append(f"Another client needs this in its own file: {entry}")
+    yield from ["", *steps] if steps else ()

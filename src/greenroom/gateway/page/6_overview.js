@@ -57,14 +57,14 @@ function overviewSection() {
   };
 }
 
-/** Servers that all share and children of sessions have slots of their own. */
+/** Places for connections (`maxConnections`). Servers that all share and children of sessions have places of their own. */
 function slotsInUse() {
   const { held, most, sessionsHeld, sessionsMost } = room.pool ?? {};
   if (!most || room.hosts != null) return [];
-  const figure = (label, taken, all) => [label, number(taken), null, `of ${number(all)}`];
+  const figure = (label, taken, all) => [label, number(taken), null, `of ${number(all)} at most`];
   return [
-    figure("shared slots used", held, most),
-    ...(sessionsHeld ? [figure("session slots used", sessionsHeld, sessionsMost)] : []),
+    figure("connections", held, most),
+    ...(sessionsHeld ? [figure("sessions’ connections", sessionsHeld, sessionsMost)] : []),
   ];
 }
 
