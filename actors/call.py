@@ -217,7 +217,7 @@ class Call(Exchange):
         caller gets the error where he asked, and no callback. Returns False when it had ended already."""
         if self.ended:
             return False
-        if self.reach is NOT_SENT and self.was_sent:
+        if result is None and self.reach is NOT_SENT and self.was_sent:
             self.reach: Reach = Reach.SENT
             error = None if error is None else error.after_sending()
         self.ended = True

@@ -149,8 +149,7 @@ class ExchangeTable:
             b"" if exchange.trace is None else exchange.trace.members,
         )
         requests.open(exchange)
-        size = len(line)
-        exchange.line = line if size <= RECENT_CONTENT else without_content(exchange.params, size)
+        exchange.line = line if len(line) <= RECENT_CONTENT else without_content(exchange.params, len(line))
         return line
 
     def _stamp_for(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> Stamp:

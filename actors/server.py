@@ -727,15 +727,13 @@ class ServerActor:
 
     def begin_idling(self, since: float | None = None) -> None:
         """The last call is over: begin to idle (from `since`, or from now), or go on draining."""
-        state = self.life.state
-        if state is CONNECTED and not self.leases:
-            self.idle_since = self.context.backend.now() if since is None else since
-            until = self.idle_since + self._idle_time
-            if self.alarm.when > until:
-                self.alarm.wake_by(until)
+        if self.life.state is CONNECTED and not self.leases:
+            self.idle_since = since = self.context.backend.now() if since is None else since
+            if self.alarm.when > since + self._idle_time:
+                self.alarm.wake_by(since + self._idle_time)
             if not self.is_listed_idle:
                 self.record.became_idle(self)
-        elif state is State.DRAINING:
+        elif self.life.state is State.DRAINING:
             self._settle()
         if self._is_of_call and not self.leases and not self.is_installing:
             self.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.CALL_OVER), 0)

@@ -678,11 +678,10 @@ class RoomPort:
         params: dict[str, Any] = {"name": target.original, "arguments": arguments or {}}
         call = begun or Call("tools/call", params, target.name, timeout, False, on_end, on_progress)
         if target.kind == "resource":
-            params, call.method = {"uri": target.original}, "resources/read"
-            call.replayable = True
+            call.params = params = {"uri": target.original}
+            call.method, call.replayable = "resources/read", True
         elif target.is_harmless:
             call.replayable = True
-        call.params, call.tool = params, target.name
         if allowed:
             call.is_allowed = True
         if meta is not None and isinstance(meta, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -690,7 +689,7 @@ class RoomPort:
         if begun is None:
             self.begin(call, target.server)
         else:
-            call.server, call.timeout = target.server, timeout
+            call.params, call.tool, call.server, call.timeout = params, target.name, target.server, timeout
             call.on_end, call.on_progress = on_end, on_progress
         try:
             if type(arguments) not in _PLAIN:

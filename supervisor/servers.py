@@ -623,11 +623,9 @@ class ServerList:
     def actor_for(self, server: str, session: str | None) -> ServerActor:
         """The actor for a call to `server` in this session (None: in no session). Raises as `address` does."""
         record = self.records.get(server) or self.record(server)
-        definition, settings = record.definition, self.context.settings
         # None nearly always, and this is asked for every call.
-        said = definition.isolation or settings.isolation
-        shared = said is None or isolation_of(definition, settings) is _PERSISTENT
-        if not shared:
+        said = record.definition.isolation or self.context.settings.isolation
+        if said is not None and isolation_of(record.definition, self.context.settings) is not _PERSISTENT:
             address = self.address(server, session)
         elif session is not None and self.sessions.for_many and self._is_apart(record, session):
             address = Address(server, HANDSHAKE)
