@@ -333,14 +333,15 @@ class HttpDoor(Paths):
 
     def _mcp(self, request: DoorRequest, caller: Caller, named: bytes | None) -> None:
         self.hold_place(request, caller)
-        profile = self._profile_of(caller, None if named is None else named.decode("latin-1"))
+        request.caller = caller
+        request.profile = self._profile_of(caller, None if named is None else named.decode("latin-1"))
         match request.method:
             case "POST":
-                self._post(request, caller, profile)
+                self._post(request)
             case "GET" if not _is_stateless(request):
-                self.later(request, self._get(request, caller, profile))
+                self.later(request, self._get(request))
             case "DELETE" if not _is_stateless(request):
-                self._delete(request, caller, profile)
+                self._delete(request)
             case _:
                 raise not_allowed(*(("POST",) if _is_stateless(request) else ("GET", "POST", "DELETE")))
 
@@ -359,20 +360,18 @@ class HttpDoor(Paths):
 
     # ---- /mcp ----------------------------------------------------------------------------------------------------
 
-    def _post(self, request: DoorRequest, caller: Caller, profile: str | None) -> None:
+    def _post(self, request: DoorRequest) -> None:
         accept, kind = request.headers.get(b"accept", b""), request.headers.get(b"content-type", b"")
         is_short = len(accept) + len(kind) < _SHORT
         if unfit := (_unfit_remembered if is_short else _unfit)(accept, kind):
             raise HttpRefusal(*unfit)
         if request.is_short:
             message = read_short(request.short_body(self._rules.max_body), request.trace)
-            self._take(message, request, caller, profile)
+            self._take(message, request)
         else:
-            self.later(request, self._post_later(request, caller, profile, self._access))
+            self.later(request, self._post_later(request, self._access))
 
-    async def _post_later(
-        self, request: DoorRequest, caller: Caller, profile: str | None, access: Access
-    ) -> None:
+    async def _post_later(self, request: DoorRequest, access: Access) -> None:
         """Take a message that has not come whole yet, or takes long to read."""
         try:
             with self._conversations.inbound_budget.arriving() as arriving:
@@ -380,25 +379,23 @@ class HttpDoor(Paths):
                 message = await read_message(body, request.trace)
         except RpcFault as fault:
             raise busy(fault) from None
-        if self._access is not access and await self._access.caller(request) != caller:  # while the body came
+        if (
+            self._access is not access and await self._access.caller(request) != request.caller
+        ):  # while the body came
             raise HttpRefusal(
                 401, "Unauthorized: what this token may do has changed. Send the request again."
             )
-        self._take(message, request, caller, profile)
+        self._take(message, request)
 
-    def _take(
-        self, message: PostedMessage, request: DoorRequest, caller: Caller, profile: str | None
-    ) -> None:
+    def _take(self, message: PostedMessage, request: DoorRequest) -> None:
         if _is_stateless(request):
-            self._take_stateless(message, request, caller, profile)
+            self._take_stateless(message, request)
         else:
-            self._take_in_session(message, request, caller, profile)
+            self._take_in_session(message, request)
 
     # ---- a message of 2026-07-28 ---------------------------------------------------------------------------------
 
-    def _take_stateless(
-        self, message: PostedMessage, request: DoorRequest, caller: Caller, profile: str | None
-    ) -> None:
+    def _take_stateless(self, message: PostedMessage, request: DoorRequest) -> None:
         if message.envelope.method is None:
             raise HttpRefusal(400, "Invalid request: a client of this version has no requests to answer.")
         # A notification: this version has none to act on, and the SDK's server drops them, too.
@@ -413,23 +410,22 @@ class HttpDoor(Paths):
             raise ending()
         known = None
         if not (self._rules.state_handles or message.is_large):
-            known = self.sessions.known_client(caller, profile, self._variables(request), said.who)
+            variables = self._variables(request)
+            known = self.sessions.known_client(request.caller, request.profile, variables, said.who)
         if known is None:
-            self.later(request, self._serve_later(said, request, caller, profile))
+            self.later(request, self._serve_later(said, request))
             return
-        if (target := self._target_of(said, profile)) is not None:
+        if (target := self._target_of(said, request.profile)) is not None:
             said.check_mirrored(target, request)
         self._serve(known, said, request)
 
-    async def _serve_later(
-        self, said: StatelessRequest, request: DoorRequest, caller: Caller, profile: str | None
-    ) -> None:
+    async def _serve_later(self, said: StatelessRequest, request: DoorRequest) -> None:
         """Serve a client that has not come before, may be known by a handle, or sends megabytes."""
-        said, stateless = await self._client_of(said, request, caller, profile)
+        said, stateless = await self._client_of(said, request)
         if stateless is None:
             request.answer(200, rpc.result_line(said.key, no_such_state()))
             return
-        if (target := self._target_of(said, profile)) is not None:
+        if (target := self._target_of(said, request.profile)) is not None:
             check = partial(said.check_mirrored, target, request)
             await aside(check) if said.message.is_large else check()
         self._serve(stateless, said, request)
@@ -447,33 +443,32 @@ class HttpDoor(Paths):
         stateless.serve(said, request)
 
     async def _client_of(
-        self, said: StatelessRequest, request: DoorRequest, caller: Caller, profile: str | None
+        self, said: StatelessRequest, request: DoorRequest
     ) -> tuple[StatelessRequest, StatelessClient | None]:
         """The request without its handle, and the client that it comes from. None: the handle of a call is worth
         nothing. Raises `HttpRefusal` for such a handle of another request."""
-        handle, calls = None, said.method == _CALL
+        handle, calls, variables = None, said.method == _CALL, self._variables(request)
         if self._rules.state_handles:
             said, handle = await said.without_handle()
             if calls and said.name == NEW_STATE:
-                return said, await self.sessions.new_state(caller, profile, self._variables(request))
+                return said, await self.sessions.new_state(request.caller, request.profile, variables)
         if handle is not None:
-            found = self.sessions.with_state(handle, caller, profile)
+            found = self.sessions.with_state(handle, request.caller, request.profile)
             if found is None and not calls:
                 raise HttpRefusal(400, GONE, code=rpc.INVALID_PARAMS, key=said.key)
             return said, found
-        variables = self._variables(request)
-        return said, await self.sessions.stateless_client(caller, profile, variables, said.who)
+        return said, await self.sessions.stateless_client(
+            request.caller, request.profile, variables, said.who
+        )
 
     # ---- a message in a session ----------------------------------------------------------------------------------
 
-    def _take_in_session(
-        self, message: PostedMessage, request: DoorRequest, caller: Caller, profile: str | None
-    ) -> None:
+    def _take_in_session(self, message: PostedMessage, request: DoorRequest) -> None:
         check_older(message, request)
         is_request, method = message.is_request, message.envelope.method
         session_id = request.text(b"mcp-session-id")
         if session_id is not None:
-            session = self.sessions.find(session_id, caller, profile)
+            session = self.sessions.find(session_id, request.caller, request.profile)
         elif is_request and method == _INITIALIZE:
             session = None
         else:
@@ -481,7 +476,7 @@ class HttpDoor(Paths):
         if is_request and self.is_ending and method not in ABOUT_TASKS:
             raise ending()
         if session is None:
-            self.later(request, self._open(message, request, caller, profile))
+            self.later(request, self._open(message, request))
             return
         self._identify(session, request)
         reply = self._given(session, message)
@@ -490,10 +485,9 @@ class HttpDoor(Paths):
         else:
             session.answer(reply, request)
 
-    async def _open(
-        self, message: PostedMessage, request: DoorRequest, caller: Caller, profile: str | None
-    ) -> None:
-        session = await self.sessions.open_session(caller, profile, self._variables(request))
+    async def _open(self, message: PostedMessage, request: DoorRequest) -> None:
+        variables = self._variables(request)
+        session = await self.sessions.open_session(request.caller, request.profile, variables)
         self._identify(session, request)
         reply = self._given(session, message)
         if reply is None:
@@ -510,21 +504,21 @@ class HttpDoor(Paths):
             session.version = _asked_version(message.envelope)
         return session.take(message)
 
-    async def _get(self, request: DoorRequest, caller: Caller, profile: str | None) -> None:
+    async def _get(self, request: DoorRequest) -> None:
         if not request.accepts(b"text/event-stream"):
             raise HttpRefusal(406, "Not Acceptable: the client must accept text/event-stream.")
-        session = self._session(request, caller, profile)
+        session = self._session(request)
         await session.listen(request, request.text(b"last-event-id"))
 
-    def _delete(self, request: DoorRequest, caller: Caller, profile: str | None) -> None:
-        self.sessions.end(self._session(request, caller, profile), "its client has ended it")
+    def _delete(self, request: DoorRequest) -> None:
+        self.sessions.end(self._session(request), "its client has ended it")
         request.answer(200, headers=())
 
-    def _session(self, request: DoorRequest, caller: Caller, profile: str | None) -> HttpSession:
+    def _session(self, request: DoorRequest) -> HttpSession:
         session_id = request.text(b"mcp-session-id")
         if session_id is None:
             raise HttpRefusal(400, "Bad Request: Session ID is required.")
-        return self.sessions.find(session_id, caller, profile)
+        return self.sessions.find(session_id, request.caller, request.profile)
 
     def _identify(self, member: HttpSession | StatelessClient, request: DoorRequest) -> None:
         """Tell the room who sends this request, if a server is called as its caller. A token that is renewed counts

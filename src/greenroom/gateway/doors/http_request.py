@@ -181,9 +181,13 @@ class DoorRequest:
     `is_whole`: its body has come, too. `fault`: why it is refused, whatever it asks for. `on_answer`: what each answer
     says in its head besides.
 
+    `caller`, who sends it, and `profile`, what it sees, are set once they are known.
+
     Its connection adds the body, and tells when the client is gone. It is over when its answer is complete, or its
     client is gone; what is written after that goes nowhere. Fields that few requests change are class attributes."""
 
+    caller: Caller
+    profile: str | None
     fault: HttpRefusal | None = None
     is_whole: bool = False
     is_answered: bool = False
