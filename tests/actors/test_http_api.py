@@ -367,7 +367,7 @@ async def test_an_argument_that_cannot_be_sent_is_refused_by_name_and_stays_in_i
 
 
 @in_real_time
-async def test_what_is_no_success_is_a_result_that_says_so(tmp_path: Path) -> None:
+async def test_a_failed_http_request_is_a_result_that_says_so(tmp_path: Path) -> None:
     with api_server() as api:
         async with api_room(api, tmp_path) as room:
             result = await room.call("refuses")

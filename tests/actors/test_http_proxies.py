@@ -141,7 +141,7 @@ def test_an_authorization_server_behind_a_proxy_that_is_down_names_it(named: Cal
 )
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["", "BOM"])
 @in_real_time
-async def test_json_is_read_whatever_it_is_called(kind: str, mark: bytes) -> None:
+async def test_json_is_read_whatever_its_content_type(kind: str, mark: bytes) -> None:
     import json
 
     def answer(handler: Handler, seen: Seen) -> bool:

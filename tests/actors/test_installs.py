@@ -396,7 +396,7 @@ def test_t47_a_tree_shows_its_processes_and_their_work() -> None:
         ("python -m npx", False),
     ],
 )
-def test_an_installer_is_told_by_its_command(line: str, installs: bool) -> None:
+def test_it_is_seen_from_a_command_whether_it_installs_something(line: str, installs: bool) -> None:
     import shlex
 
     command, *args = [word.replace("\0", "\\") for word in shlex.split(line.replace("\\", "\0"))]

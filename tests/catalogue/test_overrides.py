@@ -235,7 +235,7 @@ def test_a_name_in_an_error_that_begins_with_another_name_is_replaced_whole() ->
     assert ToolOverride.of({"params": params}).told("user.name of user", "t") == "whose name of who"
 
 
-def test_a_hidden_parameter_is_set_under_none_of_its_names() -> None:
+def test_a_caller_cannot_set_a_hidden_parameter_under_any_name() -> None:
     """Two overrides together may rename and hide one: it is hidden then."""
     renamed = ToolOverride.of({"params": {"repo": {"rename": "where"}}})
     hidden = ToolOverride.of({"params": {"repo": {"hide": True, "default": "ours/main"}}})

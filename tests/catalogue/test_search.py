@@ -271,7 +271,7 @@ def test_a_name_is_found_in_every_spelling_and_in_parts_that_are_written_togethe
     assert {number for number, _ in ranking.rank("github", 4)[0]} == {0, 1, 2}
 
 
-def test_a_search_may_be_of_some_documents_only_and_counts_them() -> None:
+def test_a_search_of_some_documents_finds_and_counts_only_these() -> None:
     ranking = documents(("alpha", "beta"), ("beta", ""), ("alpha_beta", ""), ("gamma", ""))
     everything, total = ranking.rank("beta", 10)
     assert total == 3

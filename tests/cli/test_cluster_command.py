@@ -61,7 +61,7 @@ def test_a_node_without_a_host_is_no_start(
     assert "no lease after 0 s: beef, dead" in shown.err
 
 
-def test_a_cluster_without_nodes_for_hosts_is_no_start(
+def test_to_start_a_cluster_without_nodes_for_hosts_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOSTS", "")

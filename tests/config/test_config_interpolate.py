@@ -238,7 +238,9 @@ def test_a_value_of_a_session_is_needed_wherever_it_stands_unless_it_has_a_defau
         ("Bearer ${keyring:s/n}", "Bearer ${keyring:s/n}"),
     ],
 )
-def test_what_is_asked_for_at_the_start_stays_and_two_marks_are_one(place: str, text: str, read: str) -> None:
+def test_a_value_that_is_asked_for_stays_as_written_and_two_exclamation_marks_are_read_as_one(
+    place: str, text: str, read: str
+) -> None:
     found = expand_definition(definition(place, text), ENVIRON)
     assert found.definition == definition(place, read.strip() if place == "headers" else read)
     assert found.problems == ()

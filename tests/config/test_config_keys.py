@@ -142,7 +142,7 @@ def settings_of(*said: tuple[str, Any], strict: bool = True) -> Config:
     return parse_config({"settings": _file(*said)}, source="m.json", strict=strict)
 
 
-def test_every_setting_is_its_attribute_in_its_unit_and_is_printed_as_it_was_said() -> None:
+def test_every_setting_is_read_in_its_unit_and_printed_as_it_was_written() -> None:
     config = settings_of(*((key, said) for key, said, *_ in SETTINGS))
     assert not config.problems
     assert {name: pytest.approx(each) for *_, name, each, _ in NUMBERS}.items() <= msgspec.structs.asdict(

@@ -178,7 +178,7 @@ def test_other_names_are_not(name: str) -> None:
     assert of_environment({name: "some-value-1"}) == []
 
 
-def test_of_the_environment_logins_of_urls_are_secret_whatever_the_name() -> None:
+def test_logins_in_urls_of_the_environment_are_secret_whatever_the_variable_is_called() -> None:
     found = of_environment({"A": "http://u:p@h", "B": "http://h", "C": "x@y", "D_TOKEN": "http://v:w@h"})
     assert [(one.name, one.value) for one in found] == [
         ("D_TOKEN", "http://v:w@h"),

@@ -643,7 +643,7 @@ def test_a_hello_has_an_end_a_bound_and_two_descriptors(
             os.close(descriptor)
 
 
-def test_who_says_nothing_is_not_waited_for_and_its_end_is_seen_by_who_asked_the_room_to_stop(
+def test_a_silent_line_is_closed_and_whoever_asked_the_room_to_stop_sees_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(attach_server, "_HELLO_WITHIN", 0.02)

@@ -167,7 +167,7 @@ def test_every_way_into_and_through_draining(
     assert list(effects) == sorted(effects, key=list(Effect).index), "effects come in the order they are done"
 
 
-def test_effects_outside_draining() -> None:
+def test_what_an_actor_does_at_each_step_of_a_life_without_trouble() -> None:
     assert move(a_life(State.IDLE), Trigger.CONNECT)[1] == (Effect.OPEN,)
     assert move(a_life(State.CONNECTING), Trigger.READY)[1] == (Effect.SERVE,)
     assert move(a_life(State.IDLE), Trigger.STOP)[1] == (Effect.ANNOUNCE,)

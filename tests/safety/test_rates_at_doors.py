@@ -355,7 +355,7 @@ async def test_a_call_that_is_over_a_limit_asks_no_person_and_starts_no_server()
 
 @EXPOSED
 @in_virtual_time
-async def test_a_call_that_was_never_sent_is_none_of_a_loop(expose: str) -> None:
+async def test_a_call_that_was_never_sent_does_not_count_as_one_of_a_loop(expose: str) -> None:
     async def yes(_: ApprovalRequest) -> Verdict:
         return Verdict.ONCE
 

@@ -319,7 +319,7 @@ async def test_a_start_that_somebody_waits_for_is_not_behind_those_that_nobody_w
 
 
 @in_virtual_time
-async def test_one_that_dies_is_replaced_and_nobody_is_refused_for_it() -> None:
+async def test_a_warm_child_that_dies_is_replaced_and_no_caller_is_refused_for_it() -> None:
     server = FakeServer()
     async with open_room({"a": server}, entries={"a": SESSIONS}) as room:
         events = record_events(room, WarmChildMoved)

@@ -169,7 +169,7 @@ async def test_a_call_that_waits_for_a_live_server_that_never_starts_was_not_sen
 
 
 @in_virtual_time
-async def test_the_same_write_twice_meets_both_that_were_recorded(tmp_path: Path) -> None:
+async def test_a_write_that_is_made_twice_takes_each_of_two_recorded_ones_once(tmp_path: Path) -> None:
     place = tmp_path / "shop.tape"
     async with fake_room({"shop": shop()}, record=place) as room:
         for _ in range(2):
