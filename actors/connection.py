@@ -283,7 +283,7 @@ class Incarnation:
             self.reports.stop()
         readers, self._readers = self._readers, []
         for told in readers:
-            told(self._unread("the connection has ended"))
+            told(self._unread_lists("the connection has ended"))
 
     async def _stop(self, connection: Connection) -> None:
         """Stop the process tree within the stop time. If that time is shortened meanwhile, start again with the shorter
@@ -443,7 +443,7 @@ class Incarnation:
             await anyio.sleep(DEBOUNCE)
             self._changed = self.actor.context.backend.waiter()
             readers, self._readers = self._readers, []
-            failure: CallError | None = self._unread("the connection has ended")
+            failure: CallError | None = self._unread_lists("the connection has ended")
             try:
                 failure = await self._read_again(peer, handshake)
             finally:
@@ -462,11 +462,11 @@ class Incarnation:
             why = self.actor.hidden(str(error))
         if listing is None:
             self.note(NoteCode.UNREAD, f"reading its lists again failed: {why}")
-            return self._unread(why)
+            return self._unread_lists(why)
         self.actor.tell(ServerLists(self.number, handshake, listing, revision))
         return None
 
-    def _unread(self, why: str) -> CallError:
+    def _unread_lists(self, why: str) -> CallError:
         return ConnectFailed(f"it did not list what it has again: {why}", server=self.actor.address.server)
 
     # What its peer reports.

@@ -188,7 +188,7 @@ class CoreActor(Generic[M]):
                 await anyio.lowlevel.checkpoint()
 
     def close(self, error: Exception) -> None:
-        """Answer everybody who waits now or asks later; the actor will not come back."""
+        """The actor will not come back: give `error` to everybody who waits for an answer now, or asks later."""
         self.closed = error
         for message in self.mailbox.take(len(self.mailbox)):
             _fail_reply(message, error)

@@ -154,7 +154,7 @@ def _with_keys(schema: Schema) -> tuple[Mapping[str, str], Schema]:
     renamed = {given.get(key, key): value for key, value in properties.items()}
     said = {given[key]: key for key in given}
     for new, own in said.items():
-        renamed[new] = _noted(renamed[new], f"its own name is {own[:200]}")
+        renamed[new] = _with_notes(renamed[new], f"its own name is {own[:200]}")
     more = {"required": [given.get(key, key) for key in schema["required"]]} if "required" in schema else {}
     return said, {**schema, "properties": renamed, **more}
 
@@ -236,7 +236,7 @@ class _LocalSchema:
         beside = {key: each for key, each in said.items() if key != "$ref"}
         target = self._end_of(reference)
         if target is None:
-            return cast("Schema", _noted(beside, f"as {_short(reference)}"))
+            return cast("Schema", _with_notes(beside, f"as {_short(reference)}"))
         if target == "#":
             return {**said, "$ref": target}
         found = _resolved(target, self._root)
@@ -295,7 +295,7 @@ def flat_root(schema: Schema) -> Schema:
     flat = {**flat, "type": "object", "properties": known, "required": required}
     if not required:
         del flat["required"]
-    return cast("Schema", _noted(flat, *notes))
+    return cast("Schema", _with_notes(flat, *notes))
 
 
 def _flat(schema: Schema, root: Schema, depth: int, left: Iterator[int]) -> tuple[Schema, list[str]]:
@@ -369,7 +369,7 @@ def _resolved(reference: Any, root: Schema) -> Any:
     return found
 
 
-def _noted(schema: Any, *notes: str) -> Any:
+def _with_notes(schema: Any, *notes: str) -> Any:
     """The schema with these notes in its description."""
     if not notes or not isinstance(schema, dict):
         return schema
@@ -603,7 +603,7 @@ class _StrictSchema:
                 fitted[key] = value
             elif not (key == "default" and value is None):
                 notes.append(f"{key}: {_short(value)}")
-        return cast("Schema", _noted(fitted, *notes))
+        return cast("Schema", _with_notes(fitted, *notes))
 
 
 _OF_A_TYPE: Final[Mapping[str, frozenset[str]]] = {
@@ -828,7 +828,7 @@ def gemini_schema(schema: Any) -> Any:
             fitted[key] = gemini_schema(value)
         else:
             fitted[key] = value
-    return _noted(fitted, *notes)
+    return _with_notes(fitted, *notes)
 
 
 def _ended_tuple(said: Schema) -> Schema:
@@ -916,7 +916,7 @@ class _Circles:
             properties[name], inner = self._optional(properties[name], cut=False)
             if inner:
                 required.remove(name)
-                said = _noted(said, f"required: {name}")
+                said = _with_notes(said, f"required: {name}")
         if properties:
             said["properties"] = properties
         if "required" in said:

@@ -82,7 +82,7 @@ class Discovery:
         """Start the server until it has listed what it has. Returns the actor that is started. Raises
         `UnknownServer`."""
         record = self._servers.record(server)
-        actor = record.discovery or self._actor(server)
+        actor = record.discovery or self._discoverer(server)
         self.forget_retry(server)
         if actor.is_connected:
             actor.list_again(lambda error: self._listed_again(actor, error))
@@ -103,7 +103,7 @@ class Discovery:
     def begin_by_name(self, server: str) -> None:
         """Start a server for discovery before all others, whatever its circuit breaker says. If this try fails, the
         discovery goes on like any other."""
-        if self._actor(server).is_connected:  # it lists again
+        if self._discoverer(server).is_connected:  # it lists again
             return
         actor, starts = self.begin(server), self._servers.starts
         record = self._servers.record(server)
@@ -140,7 +140,7 @@ class Discovery:
         if self._servers.closing is not None or not self.can_begin(server):
             return False
         is_refused = self._servers.record(server).breaker.refuses_start() is not None
-        if is_asked_for and is_refused and not self._actor(server).is_connected:
+        if is_asked_for and is_refused and not self._discoverer(server).is_connected:
             self.begin_by_name(server)
         else:
             self.begin(server)
@@ -232,7 +232,8 @@ class Discovery:
     def _now(self, actor: ServerActor) -> float:
         return actor.context.backend.now()
 
-    def _actor(self, server: str) -> ServerActor:
+    def _discoverer(self, server: str) -> ServerActor:
+        """The actor that is started for the lists of a server."""
         has_shared = self._servers.has_standing_address(server, None)
         return self._servers.actor(server, SHARED if has_shared else DISCOVERY)
 

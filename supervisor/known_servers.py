@@ -100,9 +100,9 @@ _content: Final = attrgetter(
 
 
 def is_unchanged(known: ServerEntry, entry: ServerEntry, max_age: float) -> bool:
-    """Whether a server that is connected again has given the lists that are known of it, so that there is nothing to
-    publish or to write. False when the known lists are older than an hour, or than half of `max_age`, the seconds that
-    the cache keeps them. False while a tool is in quarantine, for the owner may have accepted it elsewhere."""
+    """Whether a server that is connected again lists what is known of it already, so that there is nothing to publish
+    or to write. What is older than an hour, or than half of the `max_age` for which the cache keeps it, is written
+    again all the same; and so is a server with a tool in quarantine, which the owner may have accepted elsewhere."""
     if entry.tools is not known.tools or known.pinned.changed:
         return False
     is_recent = entry.fetched_at - known.fetched_at < min(_MOST_UNWRITTEN, max_age / 2)

@@ -226,7 +226,7 @@ class _MeaningProcess(AskOnlyHooks):
         return ConnectFailed(f"its process {self._lost}", server=NAME)
 
     def check(self) -> None:
-        """Raises `ConnectFailed` when the child has ended."""
+        """Raise `ConnectFailed` if the child has ended."""
         if self._lost:
             raise ConnectFailed(f"its process {self._lost}", server=NAME)
 

@@ -495,9 +495,9 @@ class Runtime:
             partial(servers.redefine, config.servers[name], same_process=name in live)
             for name in (*plan.live, *plan.replace)
         ]
-        return [*removed, *changed, partial(self._applied, before, plan, entries, defined)]
+        return [*removed, *changed, partial(self._finish_reload, before, plan, entries, defined)]
 
-    def _applied(
+    def _finish_reload(
         self, before: Config, plan: ReloadPlan, entries: Mapping[str, ServerEntry], defined: Collection[str]
     ) -> None:
         """The last step of a reload: define the new and the broken servers, start what must run, and report the

@@ -90,7 +90,7 @@ class Sessions:
         return session in self._open
 
     def end(self, session: str) -> None:
-        """The session is not open any more. Its name stays in use, because its children are found by it."""
+        """Forget all about the session but its name, by which its children are still found."""
         self._open.pop(session, None)
         self._hosts.pop(session, None)
         self._views.pop(session, None)

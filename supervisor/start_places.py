@@ -286,7 +286,7 @@ class Places:
 
     @property
     def session_limits(self) -> PoolLimits:
-        """Those of the children of sessions."""
+        """The limits for the children of sessions."""
         return self._all_limits()[2]
 
     def _all_limits(self) -> tuple[Settings, PoolLimits, PoolLimits]:

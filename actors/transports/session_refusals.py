@@ -112,8 +112,8 @@ def says_without_status(data: bytes | bytearray) -> bool:
 
 
 def speaks_of_session(words: str, *, whole: bool = False) -> bool:
-    """Whether a sentence in `words` (in small letters) is about a session that is not known, or about a server that was
-    not initialized. `whole`: they begin with it."""
+    """Whether a server's message says that it does not know a session, or that it was not initialized. `words`: the
+    message in small letters. `whole`: it must begin with that."""
     for pattern in (_BEFORE, _AFTER, _NOT_BEGUN):
         for found in pattern.finditer(words):
             of = found.groupdict().get("of")
@@ -125,7 +125,7 @@ def speaks_of_session(words: str, *, whole: bool = False) -> bool:
 
 
 def error_in(body: bytes | bytearray) -> ServerMessage | None:
-    """The JSON-RPC error in a body; None when it is not one."""
+    """The JSON-RPC error in the body of a response. None: the body is something else."""
     try:
         (message,) = decode_line(body.removeprefix(BYTE_ORDER_MARK))
     except (WireFault, ValueError):

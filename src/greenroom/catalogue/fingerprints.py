@@ -270,12 +270,12 @@ def meant(schema: Any) -> Any:
     if not is_object(schema):
         return schema
     return {
-        key: value if type(value) is str and key != "default" else _meant(schema, key, value)
+        key: value if type(value) is str and key != "default" else _member_meant(schema, key, value)
         for key, value in schema.items()
     }
 
 
-def _meant(schema: Mapping[str, Any], key: str, value: Any) -> Any:
+def _member_meant(schema: Mapping[str, Any], key: str, value: Any) -> Any:
     if key in _SCHEMAS:
         return [meant(each) for each in value] if is_array(value) else meant(value)
     if key in _NAMED_SCHEMAS and is_object(value):

@@ -66,7 +66,7 @@ class LoginsJson(Shape, kw_only=True):
 
 
 class LoggedOutJson(Shape, kw_only=True):
-    """A login that was forgotten."""
+    """What became of the login of a server that was to be forgotten."""
 
     server: Annotated[str, says("the server")]
     state: Annotated[Literal["none"], says("there is no login now")]

@@ -307,7 +307,7 @@ class _Runner:
         words = [word.replace("{url}", url).replace("{config}", config) for word in self.command]
         environ = {**os.environ, URL_KEY: url, CONFIG_KEY: config, ROOM_KEY: guard.run_id}
         began = time.monotonic()
-        child = _started(words, environ, output)
+        child = _start(words, environ, output)
         code = await _exit_code(child, guard, self.time_limit)
         took = time.monotonic() - began
         return AgentOutcome(_failure(code, self.time_limit, folder / _OUTPUT), took)
@@ -326,8 +326,8 @@ def _written(path: Path, content: Any) -> str:
     return os.path.abspath(path)
 
 
-def _started(words: Sequence[str], environ: Mapping[str, str], output: int) -> Child:
-    """Raises `UsageError`."""
+def _start(words: Sequence[str], environ: Mapping[str, str], output: int) -> Child:
+    """Start the agent. Raises `UsageError` if that cannot be done."""
     try:
         popen = subprocess.Popen(
             words, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

@@ -78,7 +78,8 @@ class TurnTokens:
 
 @attrs.frozen
 class TaskCost:
-    """What a model is given over all turns of a task. `cached`: with a cached prefix."""
+    """What a model is given over all turns of a task, in tokens. `cached`: at the price of a cache that has what the
+    turn before was given."""
 
     turns: float
     tokens: float

@@ -23,7 +23,7 @@ F = TypeVar("F", bound="Callable[..., Any] | None")
 def text(value: object, what: str) -> str:
     """A string. `what`: its name in the error."""
     if not isinstance(value, str):
-        raise UsageError(f"{what} must be a string, got {_kind(value)}.", code="invalid_args")
+        raise UsageError(f"{what} must be a string, got {_type_name(value)}.", code="invalid_args")
     return value
 
 
@@ -35,7 +35,7 @@ def name_of(value: object, what: str) -> str:
 def named_values(value: object, what: str, server: str = "") -> Mapping[str, Any] | None:
     """An object of named values, or None."""
     if value is not None and type(value) is not dict and not isinstance(value, Mapping):
-        said = f"{what} must be an object of named values, got {_kind(value)}."
+        said = f"{what} must be an object of named values, got {_type_name(value)}."
         raise UsageError(said, code="invalid_args", server=server)
     return cast("Mapping[str, Any] | None", value)
 
@@ -57,7 +57,7 @@ def seconds(value: Any, what: str) -> float | None:
     """A number of seconds, or None."""
     if value is None or (is_number(value) and value == value):
         return value
-    said = "that is not a number" if isinstance(value, float) else _kind(value)
+    said = "that is not a number" if isinstance(value, float) else _type_name(value)
     raise UsageError(f"{what} must be a number of seconds, got {said}.", code="invalid_args")
 
 
@@ -72,7 +72,7 @@ def time_limit(value: Any, what: str) -> float | None:
 def flag(value: object, what: str) -> bool:
     """True or False."""
     if not isinstance(value, bool):
-        raise UsageError(f"{what} must be True or False, got {_kind(value)}.", code="invalid_args")
+        raise UsageError(f"{what} must be True or False, got {_type_name(value)}.", code="invalid_args")
     return value
 
 
@@ -80,7 +80,10 @@ def texts(value: object, what: str) -> Collection[str]:
     """Strings. One alone is refused: its letters would be taken for them."""
     if isinstance(value, str):
         raise UsageError(f"{what} must be a list of strings: write {what}=[{value!r}].", code="invalid_args")
-    kind, is_list = _kind(value), isinstance(value, Collection) and not isinstance(value, bytes | Mapping)
+    kind, is_list = (
+        _type_name(value),
+        isinstance(value, Collection) and not isinstance(value, bytes | Mapping),
+    )
     if not is_list:
         raise UsageError(f"{what} must be a list of strings, got {kind}.", code="invalid_args")
     for each in cast("Collection[object]", value):
@@ -93,7 +96,7 @@ def similarity(value: Any, what: str) -> float | None:
     if value is None:
         return None
     if not is_number(value) or not 0 <= value <= 1:
-        said = value if is_number(value) else _kind(value)
+        said = value if is_number(value) else _type_name(value)
         raise UsageError(f"{what} must be a number from 0 to 1, got {said}.", code="invalid_args")
     return value
 
@@ -101,14 +104,14 @@ def similarity(value: Any, what: str) -> float | None:
 def number_of(value: Any, what: str) -> int:
     """A whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise UsageError(f"{what} must be a whole number, got {_kind(value)}.", code="invalid_args")
+        raise UsageError(f"{what} must be a whole number, got {_type_name(value)}.", code="invalid_args")
     return value
 
 
 def path_of(value: object, what: str, or_else: str = "") -> str | os.PathLike[str]:
     """A path, as text or as a path object. `or_else`: what it may be instead, for the error."""
     if not isinstance(value, str | os.PathLike):
-        raise UsageError(f"{what} must be a path{or_else}, got {_kind(value)}.", code="invalid_args")
+        raise UsageError(f"{what} must be a path{or_else}, got {_type_name(value)}.", code="invalid_args")
     place = cast("str | os.PathLike[str]", value)
     try:
         is_whole = b"\0" not in os.fsencode(place)
@@ -131,7 +134,7 @@ def file_of(value: object, what: str) -> Path:
 def function(value: F, what: str) -> F:
     """A function, or None."""
     if value is not None and not callable(value):
-        raise UsageError(f"{what} must be a function, got {_kind(value)}.", code="invalid_args")
+        raise UsageError(f"{what} must be a function, got {_type_name(value)}.", code="invalid_args")
     return value
 
 
@@ -151,7 +154,7 @@ def maker(factory: Callable[..., Any] | None, what: str, makes: str, having: str
             raise ConnectFailed(why, server=definition.name) from error
         if hasattr(made, having) or (made is None and or_none):
             return made
-        why = f"`{what}` must return {makes}{' or None' if or_none else ''}, and returned {_kind(made)}"
+        why = f"`{what}` must return {makes}{' or None' if or_none else ''}, and returned {_type_name(made)}"
         raise ConnectFailed(why, server=definition.name)
 
     return make
@@ -159,7 +162,7 @@ def maker(factory: Callable[..., Any] | None, what: str, makes: str, having: str
 
 def list_or_function(value: object, what: str, of: str) -> None:
     """A list, or a function, or None."""
-    kind = _kind(value)
+    kind = _type_name(value)
     if isinstance(value, str | bytes | Mapping) or not (
         value is None or callable(value) or isinstance(value, Sequence)
     ):
@@ -182,5 +185,5 @@ def kinds_of(value: object) -> list[Kind] | None:
     return found
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     return "None" if value is None else type(value).__name__

@@ -501,7 +501,8 @@ def _put(found: Givens, name: str, given: ForeignValue, note: Note) -> None:
 
 
 def _read_type(found: Givens, note: Note) -> None:
-    """Read `type` and similar keys, which are hints. Only SSE says more than `command` or `url` do."""
+    """Read `type` and similar keys. They only hint at the transport, which `command` or `url` decide; only `sse` says
+    more than these."""
     for key in ("type", "transport", "transportType"):
         given = found.pop(key, None)
         if given is None or given.value is None:

@@ -174,7 +174,8 @@ def make_folder(path: Path) -> None:
 
 
 def open_own_folder(path: Path, *, denied: int = OURS_ALONE) -> int:
-    """A descriptor of our folder. Raises `NotOurs`, or `OSError`."""
+    """Open a folder of ours, and return its descriptor. Raises `NotOurs` for a link, for what is no folder or not our
+    user's, and where others have one of the rights `denied`; or another `OSError`."""
     flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _OPEN
     try:
         descriptor = os.open(path, flags)

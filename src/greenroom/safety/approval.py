@@ -133,7 +133,7 @@ def _short(name: str) -> str:
 
 
 def _seen(text: str) -> str:
-    """The text on one line. Characters that a person would not see are written as escapes, or left out."""
+    """The text as a person sees it: on one line, and with escapes for characters that cannot be seen."""
     return unhidden(seen_in_json(text.replace("\n", " ").replace("\r", " ")))
 
 

@@ -231,7 +231,7 @@ class _CallPairs:
         self.left_out, self.added = _without(left, new, self.changed)
 
     def place(self, other: int) -> float:
-        """Where a call of the second run stands among those of the first."""
+        """Where a call of the second run stands among those of the first: half a step behind the call before it."""
         before = bisect_left(self._others, other)
         return self._starts[before - 1] + 0.5 if before else -0.5
 

@@ -380,12 +380,12 @@ class Search:
         """Level by level, until something fails, a limit is reached or all is done."""
         self._deviations: int = deviations
         with suppress(_SearchEnd):
-            kept = self._first(backend)
+            kept = self._without_deviation(backend)
             for _ in range(deviations):
                 kept = self._with_cancels([self._try(*made) for one in kept for made in one.orders()])
         return self._result(deviations)
 
-    def _first(self, backend: Backend) -> list[_RunTrace]:
+    def _without_deviation(self, backend: Backend) -> list[_RunTrace]:
         """The runs without deviation."""
         plain = [self._try(RunPlan(backend, fault=fault)) for fault in self._scenarios]
         if unknown := [name for name in self._wanted if name not in self._names]:

@@ -166,7 +166,7 @@ class FakeAnswers:
         return result
 
     def _about_others(self, method: str, params: Mapping[str, Any]) -> HandlerAnswer:
-        """Resources and prompts."""
+        """The answer to a request about resources, prompts or skills."""
         server, name, uri = self._server, str(params.get("name")), str(params.get("uri"))
         match method:
             case "skills/list" if server.skills:

@@ -88,11 +88,11 @@ def explore_tape(
         base,
         [tried(trial) for trial in plan],
         len(trials) - len(plan),
-        partial(_repeats, os.fspath(tape), given),
+        partial(_replay_call, os.fspath(tape), given),
     )
 
 
-def _repeats(tape: str, given: Mapping[str, Any], fault: str) -> str:
+def _replay_call(tape: str, given: Mapping[str, Any], fault: str) -> str:
     """The room in which the agent meets this fault again."""
     options = {"faults": [fault], **given}
     said = (f"{name}={getattr(value, '__name__', repr(value))}" for name, value in options.items())

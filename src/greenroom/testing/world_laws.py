@@ -63,7 +63,7 @@ def _why_not(world: World, call: OneCall, outcome: str | GreenroomError, ended: 
 
 
 def _has_come(world: World, call: OneCall) -> bool:
-    """Whether a server has got this call at any time."""
+    """Whether the call has ever reached its server."""
     fake = world.servers.get(call.server)
     return fake is not None and any(sent.get("arguments", {}).get("n") == call.number for sent in fake.calls)
 

@@ -331,7 +331,7 @@ class DoorConnection(asyncio.Protocol):
                 self.abort()
 
     def leave(self) -> None:
-        """Close it, once its request is answered."""
+        """Close the connection as soon as it has no request without an answer."""
         if self._request is None:
             self._transport.close()
 

@@ -462,7 +462,7 @@ def takes(said: bytes, kind: bytes) -> bool:
 
 
 def unlike_http(why: str) -> HttpRefusal:
-    """`why`: a constant text."""
+    """The refusal of bytes that are not HTTP/1.1. `why`: a text of ours, which quotes nothing of them."""
     return HttpRefusal(400, f"Bad Request: this is not HTTP/1.1 that is understood here: {why}.", CLOSE)
 
 

@@ -281,7 +281,7 @@ def not_known_yet(mode: str, tool: str, owners: Sequence[ServerStatus], hints: H
 
 
 def other_tool(name: str, hints: Hints) -> McpToolAnswer:
-    """The client called a server's tool directly, and not through ours."""
+    """The answer to a client that called a server's tool by its name, and not through the `mcp` tool."""
     name = _short(name)
     text = f"Unknown tool: {name}. Use {hints.to_call(name)} to call a server's tool."
     return McpToolAnswer.of(text, mode="call", requestedTool=name, error="tool_not_found")
