@@ -63,7 +63,7 @@ from .http_streams import Feed, PostReply
 
 if TYPE_CHECKING:
     from ...catalogue.index import Index
-    from ...catalogue.namespace import Target
+    from ...catalogue.namespace import ResourceEntry, Target
     from ...supervisor.room import Greenroom
     from ..conversations import Conversations
 
@@ -174,37 +174,33 @@ class Operations:
         return _answer(True, await aside_if_many(index.size, partial(self._map_of, index)))
 
     def _map_of(self, index: Index) -> dict[str, Any]:
-        shown: dict[str, list[Mapping[str, Any]]] = {
-            "tools": [],
-            "prompts": [],
-            "skills": [],
-            "resources": [],
-            "templates": [],
-        }
-        for target in index.tools():
-            shown["tools"].append(self._commands.filled_in(tool_details(target)))
-        for target in index.skills():
-            shown["skills"].append(self._commands.filled_in(tool_details(target)))
-        for target in index.prompts():
-            shown["prompts"].append({**tool_details(target), "arguments": target.record.get("arguments", [])})
-        for kind, places in (("resources", index.resources()), ("templates", index.templates())):
-            for place in places:
-                about = {
-                    key: place.record[key]
-                    for key in ("name", "description", "mimeType")
-                    if key in place.record
+        filled = self._commands.filled_in
+        return {
+            "tools": [filled(tool_details(target)) for target in index.tools()],
+            "prompts": [
+                {**tool_details(target), "arguments": target.record.get("arguments", [])}
+                for target in index.prompts()
+            ],
+            "skills": [filled(tool_details(target)) for target in index.skills()],
+            "resources": [_place_details(place) for place in index.resources()],
+            "templates": [_place_details(place) for place in index.templates()],
+            "counts": {
+                name: {
+                    "tools": count.tools,
+                    "resources": count.resources,
+                    "prompts": count.prompts,
+                    "skills": count.skills,
                 }
-                shown[kind].append(
-                    {"uri": place.uri, "server": place.server, "original": place.original, **about}
-                )
-        counts: dict[str, Any] = {}
-        for name in index.servers:
-            count = index.counts(name)
-            if count is not None:
-                said = {"tools": count.tools, "resources": count.resources, "prompts": count.prompts}
-                said["skills"] = count.skills
-                counts[name] = said
-        return {**shown, "counts": counts, "unknownServers": list(index.unknown_servers)}
+                for name in index.servers
+                if (count := index.counts(name)) is not None
+            },
+            "unknownServers": list(index.unknown_servers),
+        }
+
+
+def _place_details(place: ResourceEntry) -> dict[str, Any]:
+    said = {key: place.record[key] for key in ("name", "description", "mimeType") if key in place.record}
+    return {"uri": place.uri, "server": place.server, "original": place.original, **said}
 
 
 def _health_word(is_well: bool) -> str:
