@@ -334,6 +334,7 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
         "name": "clock",
         "state": "waiting",
         "waitsFor": "not asked yet",
+        "waitingFor": None,
         "lastLine": None,
     }
     assert doing(tool_count=3) == waiting, "what was known before is not what was asked for"
@@ -366,37 +367,35 @@ def test_without_a_terminal_a_change_is_a_line_and_all_is_summed_up_less_and_les
     monkeypatch.setattr(cli_refresh.time, "monotonic", lambda: now[0])
     progress = cli_refresh.Progress()
 
-    def tell(waits_for: str, line: str | None = None, *others: str) -> bool:
-        rows = [{"name": name, "state": "known"} for name in others]
-        return progress.tell(
-            [{"server": "a", "name": "a", "state": "waiting", "waitsFor": waits_for, "lastLine": line}, *rows]
-        )
+    def tell(waits_for: str, line: str | None = None, place: str | None = None) -> bool:
+        doing = {"state": "waiting", "waitsFor": waits_for, "waitingFor": place, "lastLine": line}
+        return progress.tell([{"server": "a", "name": "a", **doing}, {"name": "b", "state": "known"}])
 
     def heard() -> list[str]:
         new = said[:]
         said.clear()
         return new
 
-    assert not tell("connecting for 0 s", None, "b")
-    tell("connected, and its lists are read", None, "b")
-    tell("trying it again", None, "b")
+    assert not tell("connecting for 0 s")
+    tell("connected, and its lists are read")
+    tell("trying it again")
     assert heard() == [], "all do that"
-    tell("installing for 1 s", "fetched 1", "b")
+    tell("installing for 1 s", "fetched 1", "install")
     assert heard() == ["a: installing for 1 s: fetched 1"]
     now[0] += 9.9
-    assert not tell("installing for 11 s", "fetched 2", "b")
+    assert not tell("installing for 11 s", "fetched 2", "install")
     assert heard() == [], "no news"
     now[0] += 0.1
-    tell("installing for 11 s", "fetched 3", "b")
-    tell("installing for 11 s", "fetched 4", "b")
+    tell("installing for 11 s", "fetched 3", "install")
+    tell("installing for 11 s", "fetched 4", "install")
     assert heard() == ["after 10 s: 1 of 2 done; a (installing for 11 s: fetched 3)"]
     now[0] += 9.9
-    tell("installing for 20 s", "fetched 5", "b")
+    tell("installing for 20 s", "fetched 5", "install")
     assert heard() == [], "twice as long after the last one"
     now[0] += 0.1
-    tell("trying it again", None, "b")
+    tell("trying it again")
     assert heard() == ["after 20 s: 1 of 2 done; a (trying it again)"]
-    tell("waiting 0 s for a slot", None, "b")
+    tell("waiting 0 s for a slot", None, "slot")
     assert heard() == ["a: waiting 0 s for a slot"]
     assert progress.tell([{"server": "a", "name": "a", "state": "known"}, {"name": "b", "state": "failed"}])
     assert progress.tell([])
@@ -414,13 +413,15 @@ def test_a_server_that_is_shown_has_what_it_waits_for_in_the_overview() -> None:
     )
 
 
-@for_each("words", ["waiting {} s for a slot", "installing for {} s"])
-def test_how_long_a_server_has_waited_is_no_news(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+@for_each(("words", "place"), [("waiting {} s for a slot", "slot"), ("installing for {} s", "install")])
+def test_how_long_a_server_has_waited_is_no_news(
+    monkeypatch: pytest.MonkeyPatch, words: str, place: str
+) -> None:
     said = list[str]()
     monkeypatch.setattr(cli_refresh, "say", said.append)
     monkeypatch.setattr(cli_refresh.time, "monotonic", lambda: 100.0)
     progress = cli_refresh.Progress()
     for second in range(1, 40):
-        waiting = {"name": "a", "state": "waiting", "lastLine": None, "waitsFor": words.format(second)}
-        progress.tell([waiting])
+        said_of_it = {"waitsFor": words.format(second), "waitingFor": place, "lastLine": None}
+        progress.tell([{"name": "a", "state": "waiting", **said_of_it}])
     assert said == [f"a: {words.format(1)}"]

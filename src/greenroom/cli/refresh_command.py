@@ -19,6 +19,7 @@ import click
 from msgspec import UNSET, UnsetType
 
 from ..protocol.errors import UsageError
+from ..protocol.events import Place
 from ..protocol.safe_text import counted, one_line, tools_in_words
 from .completion import complete_servers
 from .config_reading import only_asked_for, read_config
@@ -59,11 +60,8 @@ class RefreshedJson(SourceJson, kw_only=True):
     servers: Annotated[list[ReadJson], says("those that were unknown, or the one")]
 
 
-_SLOW: Final = ("installing", "waiting")  # what may take long, unlike connecting
+_QUICK: Final = (None, Place.BREAKER.value, Place.TURN.value)  # what it waits for and soon has
 LOOK_EVERY: Final = 0.3  # seconds
-_NO_DIGITS: Final = str.maketrans(
-    "", "", "0123456789"
-)  # how long it does that is no other thing that it does
 _NAMED: Final = 20  # servers of a line of progress, at most
 _SUMMARY: Final = 400  # characters
 _EXPLAINED: Final = 3  # servers that failed, for each of which it is said how to see why
@@ -172,7 +170,7 @@ class Progress:
         self._done: dict[
             str, str
         ] = {}  # the states that were told; one that has failed may still become known
-        self._said: dict[str, str | None] = {}  # what each is doing, if that was said
+        self._said: dict[str, str | None] = {}  # what each was last waiting for
         self._began = time.monotonic()
         self._sums_up_after = SAY_AFTER
 
@@ -209,12 +207,11 @@ class Progress:
         click.echo(f"\r\x1b[2K{line}", nl=False, err=True, color=True)
 
     def _tell(self, row: Mapping[str, Any]) -> None:
-        words = str(row["waitsFor"])
-        doing = words.translate(_NO_DIGITS).partition(" for ")[0]
-        is_news = doing.startswith(_SLOW) and not words.endswith(" for its turn")  # that does not take long
-        before, self._said[row["name"]] = self._said.get(row["name"]), doing if is_news else None
-        if is_news and doing != before:
-            say(one_line(f"{row['name']}: {words}" + (f": {row['lastLine']}" if row["lastLine"] else "")))
+        place, before = row["waitingFor"], self._said.get(row["name"])
+        self._said[row["name"]] = place
+        if place not in (*_QUICK, before):
+            line = f": {row['lastLine']}" if row["lastLine"] else ""
+            say(one_line(f"{row['name']}: {row['waitsFor']}{line}"))
 
 
 def _progress(

@@ -167,7 +167,12 @@ def _doing(room: RoomPort, name: str, row: ServerStatus | None, since: float) ->
     failed_now = row.failed_ago is not None and time.time() - row.failed_ago >= since
     if row.down is not None or failed_now:
         return {"state": "failed", "failure": row.down or row.failure, "retryIn": row.retry_in}
-    doing = {"state": "waiting", "waitsFor": _tried(row), "lastLine": row.last_line}
+    doing = {
+        "state": "waiting",
+        "waitsFor": _tried(row),
+        "waitingFor": row.waiting_for,
+        "lastLine": row.last_line,
+    }
     return doing if row.retry_in is None else {**doing, "retryIn": row.retry_in}
 
 
