@@ -7,9 +7,10 @@ code without a class of its own it is said here.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -130,7 +131,7 @@ AGAIN: Final[Mapping[str, str]] = {
 
 def codes(root: Path) -> str:
     classes, faults = _by_code(), _faults()
-    found, usage = set(given(root)) | set(classes), set(_given(root, _of_usage_errors))
+    found, (_, usage) = given(root) | classes.keys(), _given(root)
     rows: list[tuple[str, str, str, str]] = []
     sections: list[str] = []
     for code in [*TO_DO, *sorted(found - TO_DO.keys() - INTERNAL)]:
@@ -156,28 +157,23 @@ def codes(root: Path) -> str:
 
 def unexplained(root: Path) -> Iterator[str]:
     """What is wrong with the table above."""
-    found = set(given(root)) | set(_by_code())
+    found = given(root) | _by_code().keys()
     for code in sorted(found - TO_DO.keys() - INTERNAL):
         yield f"tools/reference/codes.py: it does not say what to do about `{code}`"
     for code in sorted(TO_DO.keys() - found):
         yield f"tools/reference/codes.py: nothing gives the code `{code}`"
 
 
-def given(root: Path) -> Iterator[str]:
+def given(root: Path) -> set[str]:
     """Every code that the rooms give to an error."""
-    yield from _given(root, _of_classes)
-    yield from _given(root, _of_usage_errors)
-    yield from CONSTANTS.values()
+    return {*CONSTANTS.values()}.union(*_given(root))
 
 
-def _given(root: Path, find: Callable[[ast.AST], Iterator[str]]) -> Iterator[str]:
-    for room in ROOMS:
-        for file in folder_of(root, room).rglob("*.py"):
-            yield from find(ast.parse(file.read_text(encoding="utf-8")))
-
-
-def _of_classes(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+@functools.cache
+def _given(root: Path) -> tuple[set[str], set[str]]:
+    """The codes of the classes that the rooms define, and those that they give to a `UsageError`."""
+    of_classes, of_usage_errors = set[str](), set[str]()
+    for node in _nodes(root):
         match node:
             case ast.ClassDef(bases=[ast.Name(), *_], body=body):
                 for each in body:
@@ -186,25 +182,22 @@ def _of_classes(tree: ast.AST) -> Iterator[str]:
                             ast.Assign(targets=[ast.Name(id="code")], value=ast.Constant(value=str(code)))
                             | ast.AnnAssign(target=ast.Name(id="code"), value=ast.Constant(value=str(code)))
                         ):
-                            yield code
+                            of_classes.add(code)
                         case _:
                             pass
-            case _:
-                pass
-
-
-def _of_usage_errors(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        match node:
             case ast.Call(func=ast.Name(id="UsageError"), keywords=keywords):
-                for each in keywords:
-                    match each:
-                        case ast.keyword(arg="code", value=ast.Constant(value=str(code))):
-                            yield code
-                        case _:
-                            pass
+                given = {each.arg: each.value for each in keywords}
+                if isinstance(code := given.get("code"), ast.Constant):
+                    of_usage_errors.add(str(code.value))
             case _:
                 pass
+    return of_classes, of_usage_errors
+
+
+def _nodes(root: Path) -> Iterator[ast.AST]:
+    for room in ROOMS:
+        for file in folder_of(root, room).rglob("*.py"):
+            yield from ast.walk(ast.parse(file.read_text(encoding="utf-8")))
 
 
 def _by_code() -> dict[str, list[type[errors.GreenroomError]]]:

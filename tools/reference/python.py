@@ -289,13 +289,10 @@ def _said(value: Any) -> str:
 
 def _class(name: Name, where: Mapping[str, Name], *, level: str) -> Iterator[str]:
     value = name.value
-    if not (inspect.isclass(value) or inspect.isfunction(value)):
-        said = _comment_of(name.module, name.name)
-        assert said, f"{name.full} says nothing"
-        yield f"```python\nfrom {name.module} import {name.name}\n```"
-        yield f"`{type(value).__name__}`: {said}."
-        return
     yield f"```python\nfrom {name.module} import {name.name}\n```"
+    if not (inspect.isclass(value) or inspect.isfunction(value)):
+        yield f"`{type(value).__name__}`: {_comment_of(name.module, name.name)}."
+        return
     lines = list(signed(name.name, value))
     if inspect.isclass(value) and not issubclass(value, enum.Enum):
         made = [line.strip() for line in lines[1:2] if line.strip().startswith("__init__")]
@@ -355,7 +352,7 @@ def _members(name: Name, where: Mapping[str, Name], level: str) -> Iterator[str]
             same[member] = _link(again, member)
         else:
             code = "\n".join(["```python", _wrapped(line.removesuffix("  # read only")), "```"])
-            said = inspect.getdoc(function) or _inherited(name.value, member)
+            said = inspect.getdoc(function)
             assert said, f"{name.full}.{member} says nothing"
             heading = f"{name.value.__name__}.{member}"
             own[member] = f"[`{member}`](#{anchor(heading)})"
@@ -435,7 +432,7 @@ def _comment_of(module: str, name: str) -> str:
     for loaded in [each for path, each in sys.modules.items() if path.startswith(module)]:
         if name in vars(loaded) and (found := line.search(inspect.getsource(loaded))):
             return found[1]
-    return ""
+    raise AssertionError(f"{module}.{name} says nothing")
 
 
 def _rank(member: tuple[str, str]) -> int:
@@ -484,15 +481,6 @@ def _function(member: object) -> object:
         if found := getattr(member, wrapped, None):
             return found
     return member
-
-
-def _inherited(value: type[Any], name: str) -> str:
-    """What a base class says of a member that its class overrides without a word."""
-    for base in value.__mro__[1:]:
-        said = inspect.getdoc(vars(base).get(name))
-        if said:
-            return said
-    return ""
 
 
 def _text(said: str) -> str:

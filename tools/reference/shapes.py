@@ -7,6 +7,7 @@ told twice.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, UnionType
@@ -111,6 +112,7 @@ def _type_of(place: str) -> Any:
     return getattr(importlib.import_module(f"greenroom.cli.{module}"), name) if name else _FOREIGN[place]
 
 
+@functools.cache
 def fields_of(shape: type[Shape]) -> list[Field]:
     """The fields of a struct, those of its bases first."""
     found: list[Field] = []
@@ -132,6 +134,7 @@ def page_of(form: str) -> str:
     return form.split()[0]
 
 
+@functools.cache
 def homes() -> Mapping[type[Shape], str]:
     """Each struct, and the command on whose page it is told; "json" for what several print."""
     found: dict[type[Shape], set[str]] = {}
