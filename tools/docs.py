@@ -39,7 +39,7 @@ MODULE = re.compile(r"(greenroom(?:\.\w+)+)(?:\(\))?")
 ROW_ID = re.compile(r"\b[FBT]\d{1,2}\b")
 LOCK_FILE = re.compile(r"(^|/)(uv\.lock|poetry\.lock|pdm\.lock|package-lock\.json|pylock[^/]*\.toml)$")
 # These have the names of documents as examples.
-QUOTING = ("tools/docs.py", "tests/whole/test_project_docs.py", "tests/whole/test_project_site.py")
+QUOTING = ("tools/docs.py", "tests/whole/test_project_docs.py")
 # Examples of bad input, and what others wrote, may look like the path of somebody.
 MAY_BE_ANYWHERE = ("tests/", "tools/", "benchmarks/data/")
 

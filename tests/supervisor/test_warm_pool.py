@@ -120,6 +120,11 @@ def test_of_servers_that_have_some_those_with_the_least_of_what_they_want_come_f
     )
 
 
+def test_the_children_for_calls_of_one_server_hold_so_many_slots_and_no_more() -> None:
+    server = WarmServer("s", 4, of_sessions=False, held=1, in_group=1)
+    assert fill(WarmSnapshot(NOW, [server], {False: 9, True: 9}, 9, most_of_group=3)).starts == ("s", "s")
+
+
 def test_time_changes_nothing_for_a_server_that_has_what_it_wants() -> None:
     server = WarmServer("s", 1, held=1, since=NOW + 1)
     assert fill(WarmSnapshot(NOW, [server], {False: 9, True: 9}, 9, 9)).look_at == math.inf

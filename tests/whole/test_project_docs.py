@@ -10,7 +10,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
 from tests.support.patience import PATIENCE
 from tools import diagrams, docs
 from tools.arrows import ROOMS
@@ -32,27 +31,54 @@ def pytest_itemcollected(item):
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """The pages and what they are compared with, to be broken."""
+WORK, ROOTS, HOST = "work", "root", "pypi" + ".org"  # in pieces, or this file would have addresses itself
+# A file, what is in it, what is put in its place (without, this is a line more), and what is said of it.
+FAULTS = [
+    (
+        "docs/diagrams/lifecycle.svg",
+        ">connecting<",
+        ">dialling<",
+        "lifecycle.svg: it is not what the code says",
+    ),
+    ("examples/embed.py", "clock_now", "clock_then", "README.md: the first python block differs"),
+    ("docs/fault-scripts.md", "out of paper", "out of ink", "examples/testing_processes.py: no page"),
+    ("examples/with_openai_agents.py", "helper", "other", "examples/with_openai_agents.py: no page"),
+    ("docs/dependencies.md", "| trio |", "| twisted |", "docs/dependencies.md: no line for trio"),
+    ("docs/dependencies.md", "", "", "twisted is no longer a dependency"),
+    ("docs/index.md", "(lifecycle.md)", "(afterlife.md)", "the link to afterlife.md leads nowhere"),
+    ("docs/faq.md", "", "it can do F13", "F13 means nothing to a reader"),
+    ("docs/tapes.md", "", "| B7 | tells | 3 |", "B7 means nothing to a reader"),
+    ("examples/embed.py", "", "# docs/afterlife.md", "there is no docs/afterlife.md"),
+    ("examples/web_app.py", "", f"# {'design'.upper()}, Policies", "examples/web_app.py:"),
+    ("docs/cli.md", "", "`examples/gone.py::test_x`", "docs/cli.md: there is no examples/gone.py"),
+    ("docs/cli.md", "", "`docs/deep/`", "docs/cli.md: there is no docs/deep/"),
+    ("docs/cli.md", "", "`greenroom.protocol.afterlife`", "there is no greenroom.protocol.afterlife"),
+    ("README.md", "", f"cd /{WORK}/greenroom", "names a path of one machine"),
+    ("LICENSE", "", f"https://{HOST}/simple", "names the host of a package index"),
+    ("uv.lock", "", "", "uv.lock: lock files hold download addresses"),
+]
+GOOD = f"`greenroom.testing.tool` `other/x.py` ~/.config/mcp.json /to/{WORK}/x ./{ROOTS}/ ${{HOME}}/{WORK}/"
+
+
+def test_every_fault_of_the_docs_is_found_and_nothing_else(tmp_path: Path) -> None:
+    """All at once. The pages of the reference are left to `make check`: they take long to make."""
     for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     for folder in ("docs", "examples"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    return tmp_path
+    for path, old, new, _ in [*FAULTS, ("docs/servers.md", "", GOOD, "")]:
+        file = tmp_path / path
+        text = file.read_text() if file.exists() else ""
+        assert old in text
+        file.write_text(text.replace(old, new, 1) if old else f"{text}\n{new}\n")
+    for words in ("init", "add ."):
+        subprocess.run(["git", *words.split()], cwd=tmp_path, check=True, capture_output=True)
 
+    found = [line for check in docs.CHECKS if check is not docs.reference_pages for line in check(tmp_path)]
 
-def _edit(page: Path, old: str, new: str) -> None:
-    text = page.read_text()
-    assert old in text
-    page.write_text(text.replace(old, new, 1))
-
-
-def test_another_diagram_is_found(copy: Path) -> None:
-    _edit(copy / "docs/diagrams/lifecycle.svg", ">connecting<", ">dialling<")
-
-    assert [line.partition(":")[0] for line in docs.drawings(copy)] == ["docs/diagrams/lifecycle.svg"]
+    expected = [said for *_, said in FAULTS]
+    assert [said for said in expected if not any(said in line for line in found)] == []
+    assert [line for line in found if not any(said in line for said in expected)] == []
 
 
 def test_a_diagram_shows_every_move_of_its_table() -> None:
@@ -66,95 +92,6 @@ def test_a_diagram_shows_every_move_of_its_table() -> None:
 
     words = re.findall(r">([^<>]+)</text>", drawn)
     assert sorted(words) == ["closed", "connect", "connecting", "idle", "stop"]
-
-
-def test_another_example_is_found(copy: Path) -> None:
-    _edit(copy / "examples/embed.py", "clock_now", "clock_then")
-
-    assert "first python block differs" in next(iter(docs.example(copy)))
-
-
-def test_an_example_that_no_page_shows_is_found(copy: Path) -> None:
-    _edit(copy / "docs/fault-scripts.md", "out of paper", "out of ink")
-    _edit(copy / "examples/with_openai_agents.py", "helper", "other")
-    (copy / "examples/testing_more.py").write_text("")
-
-    assert [line.partition(":")[0] for line in docs.examples(copy)] == [
-        "examples/testing_more.py",
-        "examples/testing_processes.py",
-        "examples/with_openai_agents.py",
-    ]
-
-
-def test_dependencies_are_compared_both_ways(copy: Path) -> None:
-    _edit(copy / "docs/dependencies.md", "| trio |", "| twisted |")
-
-    assert list(docs.dependencies(copy)) == [
-        "docs/dependencies.md: no line for trio",
-        "docs/dependencies.md: twisted is no longer a dependency",
-    ]
-
-
-def test_a_dead_link_is_found(copy: Path) -> None:
-    _edit(copy / "docs/index.md", "(lifecycle.md)", "(afterlife.md)")
-
-    assert list(docs.links(copy)) == ["docs/index.md: the link to afterlife.md leads nowhere"]
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("see /" + "root/notes", "path of one machine"),
-        ("cd /" + "home/ada/greenroom", "path of one machine"),
-        ("https://" + "pypi" + ".org/simple", "host of a package index"),
-    ],
-)
-def test_addresses_are_found(line: str, said: str) -> None:
-    assert [said in found for found in docs.addresses("docs/x.md", line)] == [True]
-
-
-def test_ordinary_paths_are_no_addresses() -> None:
-    work, root = "work", "root"  # not spelled out in one piece, or this line would have an address itself
-    line = f"~/.config/mcp.json /path/to/{work}/x ./{root}/ ${{HOME}}/{work}/"
-    assert list(docs.addresses("docs/x.md", line)) == []
-
-
-@pytest.mark.parametrize("line", ["it can do F13", "| B7 | tells | 3 |", "see T05"])
-def test_names_of_rows_that_only_we_know_are_found(copy: Path, line: str) -> None:
-    with (copy / "docs/cli.md").open("a") as page:
-        page.write(f"\n{line}\n")
-
-    assert ["docs/cli.md" in found for found in docs.ids(copy)] == [True]
-
-
-@pytest.mark.parametrize("named", ["docs/afterlife.md", "DES" + "IGN, Policies"])
-def test_a_document_that_is_not_there_is_found(copy: Path, named: str) -> None:
-    (copy / "room.py").write_text(f'"""A room ({named})."""\n')
-    subprocess.run(["git", "add", "room.py"], cwd=copy, check=True)
-
-    assert list(docs.named_documents(copy)) == [f"room.py:1: there is no {named.partition(',')[0]}"]
-
-
-@pytest.mark.parametrize(
-    "named", ["examples/gone.py", "docs/deep/", "examples/gone.py::test_x", "greenroom.protocol.afterlife"]
-)
-def test_a_file_or_a_module_that_is_not_there_is_found(copy: Path, named: str) -> None:
-    (copy / "docs/cli.md").write_text(
-        f"see `{named}`, `examples/embed.py`, `greenroom.testing.tool`, `other/x.py`\n"
-    )
-
-    assert [each for each in docs.named_files(copy) if "docs/cli.md" in each] == [
-        f"docs/cli.md: there is no {named.partition('::')[0]}"
-    ]
-
-
-def test_a_lock_file_is_found(copy: Path) -> None:
-    (copy / "uv.lock").write_text("")
-    subprocess.run(["git", "add", "uv.lock"], cwd=copy, check=True)
-
-    assert list(docs.tracked_files(copy)) == [
-        "uv.lock: lock files hold download addresses; pin versions in constraints.txt"
-    ]
 
 
 def test_each_mutant_changes_what_is_there() -> None:
