@@ -129,7 +129,7 @@ class Incarnation:
         self.declaration: Declaration | None = None  # what its server was told of its client
         self.requests: ServerRequests = ServerRequests(self)
         self.reports: ServerReports | None = None  # once the handshake is done
-        self.tasks: ServerTasks | None = None  # of a server that makes tasks, then
+        self.tasks: ServerTasks | None = None  # likewise, of a server that makes tasks
         self._health = HealthCheck(self)
         self._connection: Connection | None = None
         self._scope: anyio.CancelScope | None = None  # of what it does now, once the task has begun

@@ -43,8 +43,8 @@ _BEFORE_END: Final = 30.0  # seconds, at most a quarter of a token's life
 _WITHIN: Final = 30.0  # seconds for all requests of an exchange
 _PAUSE: Final = 5.0  # seconds after an exchange that failed
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")  # RFC 6749
-_MOST_SCOPES: Final = 50  # of one challenge
-_MOST_ASKED: Final = 100  # beside those of the configuration
+_MOST_SCOPES: Final = 50  # that one challenge may name
+_MOST_ASKED: Final = 100  # scopes that challenges may add to those of the configuration
 _NAMED: Final = 200  # characters of scopes in a text
 
 

@@ -221,7 +221,7 @@ def _read(line: bytes) -> Any:
     """One JSON-RPC message. Raises `pydantic.ValidationError`."""
     try:
         from mcp_types.jsonrpc import jsonrpc_message_adapter
-    except ModuleNotFoundError:  # the SDK's 1.x
+    except ModuleNotFoundError:  # the SDK is of the 1.x line
         from mcp.types import JSONRPCMessage as Older
 
         return cast("Any", Older).model_validate_json(line)

@@ -197,7 +197,7 @@ class PendingLines(list["bytes | bytearray"]):
             return 0
         take_decoded, self._decoded = self._decoded, None
         take_decoded()
-        del self[-1:]  # if taking it did not clear all lines
+        del self[-1:]  # nothing, if what was taken has cleared all lines
         return 1
 
     def clear(self) -> None:

@@ -269,7 +269,7 @@ class StdioConnection:
         return tuple(self._ring.tail())
 
     def forget_stderr(self) -> None:
-        for _ in range(_LAST_WORDS):  # what is still in the pipe, too
+        for _ in range(_LAST_WORDS):  # forget also what is still in the pipe
             before = self._ring.total
             if not self._read_stderr() or self._ring.total == before:
                 break

@@ -74,13 +74,14 @@ if TYPE_CHECKING:
 
 
 _OLDER = (404, 405, 406, 415)
-_LATER = (429, 500, 502, 503, 504)  # to a GET: not now; any other refusal: there is no stream
+# By these statuses a GET is refused for now. By any other, there is no such stream.
+_LATER = (429, 500, 502, 503, 504)
 # What servers call JSON that say no better. Whether it is JSON is seen when it is read.
 _UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream", "text/javascript")
 _LAST_RETRY = 30.0  # seconds
 _PING = encode_request(0, "ping", None)  # we give no request this id, and nobody waits for its answer
 _SESSION_ID = re.compile(rf"[\x21-\x7e]{{1,{SESSION_ID_CHARACTERS}}}")  # the specification's characters
-_FRUITLESS = 3  # GET streams in a row that may bring nothing, before we wait longer
+_FRUITLESS = 3  # GET streams in a row that bring nothing; after these we wait longer
 _FAREWELL = 2.0  # seconds
 _NOTHING: Mapping[str, str] = {}
 FIRST_RETRY = 1.0  # seconds before a stream is opened again, when the server does not set them

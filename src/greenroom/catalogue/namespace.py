@@ -167,7 +167,7 @@ class Target(msgspec.Struct, frozen=True, eq=False, dict=True):
     def _looked_through(self) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         if self.kind != "tool":
             return {"description": self.description}, ()
-        from .schema_repair import fit  # where one tool is all that is shown, nobody looks
+        from .schema_repair import fit  # not at the head: a client that is shown one tool needs none of it
 
         record = {**self.record, "name": self.name}
         fitted = fit("tool", record)

@@ -399,7 +399,7 @@ class ApprovalGate:
         emit(ApprovalDecision, address, move=move, tool=tool, client=client, at_terminal=at_terminal)
 
 
-_LAID_OUT: Final = 1 << 18  # bytes of arguments that are laid out anew
+_LAID_OUT: Final = 1 << 18  # bytes of arguments; longer ones keep their white space
 
 
 def _in_json(arguments: object) -> bytes:

@@ -75,7 +75,7 @@ def attach(
     """Join our standard input and output to the gateway until the client ends or the gateway is stopped. `find` is
     asked before each gateway, because the configuration may be made of other files than for the last one. Blocking.
     Raises `NoRoom`, `AttachRefused`, `RoomLost`, or `OSError`."""
-    lost = 0  # gateways, one soon after the other
+    lost = 0  # gateways that ended in a row, each soon after it was joined
     bridge = Bridge(0, 1, max_line)
     with _without_blocking(1):
         try:

@@ -458,10 +458,10 @@ def _size(text: str) -> int:
 
 SHORT: Final = 50
 _WITH_PARAMETERS: Final = 3  # matches of a search that are shown with their parameters
-_ROOM: Final = 1_900  # characters for these
+_ROOM: Final = 1_900  # characters for these, of which
 _SAID: Final = 160  # of a description, where there is not room for all
 _PARAMETER: Final = 90  # of the line of a parameter there
-_AROUND_PARAMETERS: Final = 90  # the lines above and below them
+_AROUND_PARAMETERS: Final = 90  # of the lines above and below them
 PREVIEW: Final = 300
 MOST_PROBLEMS: Final = 5
 SHOWN_QUERY: Final = 200

@@ -92,11 +92,11 @@ class _RunningCall:
     number: int
     address: str
     name: str
-    lane: str  # of its client
+    lane: str  # the line of the picture that is its client's
     accepted: float
     about: dict[str, Any]
     sent: float | None = None  # the last time, if it is in flight
-    run_lane: str = ""  # of its server, while it is in flight
+    run_lane: str = ""  # that of its server, while it is in flight
     run_about: dict[str, Any] = attrs.field(factory=dict[str, Any])
 
     @property
