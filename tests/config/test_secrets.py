@@ -324,7 +324,7 @@ def said(draw: Any, values: list[str]) -> str:
     return between + between.join(parts) + draw(st.sampled_from(["", " ", "…"]))
 
 
-@examples(300)
+@examples(100)
 @given(st.data(), st.sampled_from([1, 2, 9, 30]))
 def test_those_of_all_are_found_as_if_they_were_those_of_one(data: st.DataObject, count: int) -> None:
     known = KnownSecrets([SecretValue("TOKEN", "everywhere-1")])

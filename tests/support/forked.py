@@ -1,9 +1,9 @@
 """The fork servers of this session's tests (`forkserver`). The first test that needs one starts it; it ends with the
 session.
 
-One has imported what the SDK's servers need (`forked`). One has imported what the command line of Greenroom and a
-gateway over stdio import, and one what a host of a cluster imports (`popen_forked`, `run_forked`). A forked program
-whose environment names a file as `LATE_IMPORTS` writes into it what it imported itself, when it ends.
+One has imported what the SDK's servers need (`forked`). The other has imported what the command line of Greenroom, a
+gateway over stdio and a host of a cluster import (`popen_forked`, `run_forked`). A forked program whose environment
+names a file as `LATE_IMPORTS` writes into it what it imported itself, when it ends.
 """
 
 from __future__ import annotations
@@ -111,12 +111,9 @@ _of_ours = _ForkServer(
     *("greenroom.actors.login.login_auth", "greenroom.actors.transports.npx", "re2", "yaml"),
     *("greenroom.actors.transports.streamable_http", "greenroom.actors.transports.http_connection"),
     *("greenroom.openapi.http_tools", "greenroom.actors.transports.api_document"),
+    HOST[-1],
 )
-_of_hosts = _ForkServer(
-    *("tests.cluster._host_process", "greenroom.supervisor.room", "greenroom.actors.transports.stdio"),
-    *("anyio._backends._asyncio", "anyio._core._signals"),
-)
-_PROGRAMS = {GREENROOM: ("greenroom.__main__", _of_ours), HOST: (HOST[-1], _of_hosts)}
+_PROGRAMS = {GREENROOM: "greenroom.__main__", HOST: HOST[-1]}
 
 
 def forked(module: str, *words: str) -> list[str]:
@@ -129,7 +126,7 @@ def write_forked_greenroom(file: Path) -> None:
     is the command itself."""
     asks = ["-m", "greenroom"]
     if sys.platform == "linux":
-        asks = ["-S", os.fspath(PROGRAM), "--program", _of_ours.socket(), _PROGRAMS[GREENROOM][0]]
+        asks = ["-S", os.fspath(PROGRAM), "--program", _of_ours.socket(), _PROGRAMS[GREENROOM]]
     file.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *asks])} "$@"\n')
     file.chmod(0o755)
 
@@ -151,7 +148,7 @@ class Forked(subprocess.Popen[Any]):
             start(self, *given)
             return
         at = inspect.signature(start).bind(self, *given).arguments
-        module, server = _PROGRAMS[tuple(at["args"][:3])]
+        module = _PROGRAMS[tuple(at["args"][:3])]
         environment = os.environ if at["env"] is None else at["env"]
         request = {
             "own": True,
@@ -165,7 +162,7 @@ class Forked(subprocess.Popen[Any]):
         pipes = [at["p2cread"], at["c2pwrite"], at["errwrite"]]
         descriptors = [number if fd == -1 else fd for number, fd in enumerate(pipes)]
         with socket.socket(socket.AF_UNIX) as line:
-            line.connect(server.socket())
+            line.connect(_of_ours.socket())
             socket.send_fds(line, [json.dumps(request).encode()], descriptors)
             self.pid = int(line.recv(16))
         setattr(self, "_child_created", True)  # noqa: B010
@@ -209,5 +206,5 @@ def environment_of(folder: Path) -> dict[str, str]:
 
 
 def pytest_unconfigure() -> None:
-    for server in (_of_sdk, _of_ours, _of_hosts):
+    for server in (_of_sdk, _of_ours):
         server.end()

@@ -199,7 +199,10 @@ def test_a_test_that_leaves_something_or_unbalanced_books_fails_and_the_next_one
     inner.write_text(LEAVERS)
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"]
     plugins = ["-p", "tests.support.leaks", "-p", "tests.support.books", "-p", "tests.support.seeds"]
-    done = subprocess.run([*command, *plugins, os.fspath(inner)], cwd=ROOT, capture_output=True, text=True)
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        [*command, *plugins, os.fspath(inner)], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
     failed = [line.partition(" - ")[0] for line in done.stdout.splitlines() if line.startswith("ERROR ")]
     assert [line.rpartition("::")[2] for line in failed] == ["test_leaves", "test_both", "test_closes"]
     assert "test_leaves left behind: descriptor" in done.stdout
