@@ -63,9 +63,8 @@ def serve(path: str, modules: list[str]) -> None:
     if sys.version_info >= (3, 15):  # where a package may import its parts only when they are used
         sys.set_lazy_imports_filter(lambda *_: False)
     gc.disable()  # as `greenroom` does while it imports; a collection would also make each child copy its memory
-    importlib.import_module(
-        "greenroom.protocol.lazy_patterns"
-    ).lazy_pattern = re.compile  # once, and not in each child
+    lazy = importlib.import_module("greenroom.protocol.lazy_patterns")
+    vars(lazy)["lazy_pattern"] = re.compile  # once, and not in each child
     for module in modules:
         importlib.import_module(module)
     if (serving := sys.modules.get("greenroom.gateway.serve")) is not None:

@@ -150,7 +150,7 @@ def test_a_hook_runs_as_it_is_written(hook: dict[str, object], tmp_path: Path) -
 def test_each_extra_has_something_that_is_tried_with_it_alone() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for extra in project["optional-dependencies"]:
-        assert use_of(extra)
+        use_of(extra)  # raises where there is nothing
     with pytest.raises(TrialFailed, match="has no trial"):
         use_of("nothing")
 

@@ -98,7 +98,7 @@ class LocalDirectory(Directory):
     ) -> None:
         self._now = clock
         times = times or LeaseTimes()
-        self.look_every = times.renew_every / 2
+        self.look_every: float = times.renew_every / 2
         self.register: Register = Register(number, times, clock())
         self.is_silent = False
 

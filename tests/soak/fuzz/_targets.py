@@ -587,7 +587,7 @@ def api_document(data: bytes) -> None:
         str(refused).encode(errors="strict")
         return
     for operation in [*found.operations.values()][:20]:
-        tool = operation.tool(with_output=True)
+        tool, _ = operation.listed(with_output=True)
         encoding.encode(tool)
         names = tool["inputSchema"]["properties"]
         assert [*names] == operation.inputs.arguments
