@@ -87,7 +87,7 @@ def test_each_command_says_why_a_server_failed_in_an_earlier_one(tmp_path: Path)
     assert (row["name"], row["status"], row["failedStarts"]) == ("bad", "failed", 1)
     assert 0 <= row["failedAgo"] < 600
     greenroom(tmp_path, "refresh", "bad")
-    assert "2 starts in a row" in said(tmp_path, "explain", "bad")
+    assert "(2 in a row)" in said(tmp_path, "explain", "bad")
 
 
 def test_a_server_that_works_again_has_not_failed(tmp_path: Path) -> None:

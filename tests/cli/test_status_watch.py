@@ -103,12 +103,21 @@ def test_a_line_of_a_failure_is_short_and_keeps_the_next_try_and_the_reason_in_a
     assert f"next try in 17 s, or by a call; {why}" in lines(details(row), is_wide=True)[1]
 
 
+def test_of_one_that_does_not_answer_that_comes_first_and_of_one_that_is_down_the_reason_once() -> None:
+    hung = ServerStatus("hung", state=State.CONNECTED, silent_failures=4, tool_count=1, pid=HERE)
+    assert "  does not answer (4 failures in a row); to restart" in lines(details(hung), 80)[1]
+    whole = f"does not answer (4 failures in a row); to restart it: greenroom reconnect hung; pid {HERE}"
+    assert lines(details(hung))[1].endswith(whole)
+    down = ServerStatus("a", down='Server "a" is down (lost: exited). Connect it.', failure="exited")
+    assert lines(details(down))[1].endswith("  is down (lost: exited). Connect it.")
+
+
 def test_a_command_that_does_not_fit_is_left_out() -> None:
     down = 'Server "off" is disabled. To use it again: greenroom enable --config /a/long/way/to/mcp.json off'
     row = details(ServerStatus("off", down=down))
     command = lines(row)[1].index("greenroom")
     for width in (command + 1, command + 4, command + 40):
-        assert lines(row, width)[1].endswith('  Server "off" is disabled…')
+        assert lines(row, width)[1].endswith("  is disabled…"), "whose note it is stands in its line"
     assert lines(details(ServerStatus("off", down=down)), 200)[1].endswith("mcp.json off")
     row = ServerStatus("a", failure="run greenroom doctor; " + "x" * 90)
     assert "run greenroom doctor; xxx" in lines(details(row), 60)[1]

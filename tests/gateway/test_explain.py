@@ -238,6 +238,21 @@ def test_what_a_start_waits_for(place: Place, what: str, step: str | None) -> No
     assert (f"{what} It has waited for 12 s.", step) in said(failed, {})
 
 
+def test_of_one_that_does_not_answer_that_is_said_first() -> None:
+    (what, step), runs, *_ = said({**UP, "silent_failures": 4}, {})
+    assert what.startswith(
+        "Its last call timed out, and nothing else was heard of it. After 5 failures in a row "
+    )
+    assert what.endswith("its process is ended, and its circuit breaker refuses calls (cooldownMs).")
+    assert (step, runs) == ("greenroom reconnect 'a b'", (CALLS, None))
+    assert said({**UP, "silent_failures": 1}, {})[0] == (CALLS, None), "a slow call is no hang"
+
+
+def test_of_one_that_is_down_the_reason_is_said_once() -> None:
+    row = {"down": 'Server "a b" is down (lost: exited). Connect it.', "failure": "exited", **KNOWN}
+    assert said(row, {}) == [(row["down"], "greenroom reconnect 'a b'"), TOOLS]
+
+
 def test_how_it_failed_and_when_it_is_tried_again() -> None:
     row = {
         "failure": "exited with code 1",

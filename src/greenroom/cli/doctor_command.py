@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 
 from ..protocol.errors import ConfigError, FailureKind, UsageError
 from ..protocol.safe_text import counted, one_line
-from ..protocol.status import about
+from ..protocol.status import about, silence_in_words
 from .answer_sources import open_source
 from .completion import complete_servers, complete_several_servers
 from .config_reading import load_asked
@@ -390,9 +390,10 @@ def _explained(
 def _state(found: Mapping[str, Any]) -> str:
     """What it does now, in a word, and since when."""
     word, since = str(found["status"]["status"]).replace("-", " "), found.get("since")
-    if since is None:
-        return word
-    return f"{word} {about(since)} ago" if word in ("failed", "lost") else f"{word} for {about(since)}"
+    if since is not None:
+        word = f"{word} {about(since)} ago" if word in ("failed", "lost") else f"{word} for {about(since)}"
+    silence = silence_in_words(found["status"].get("silentFailures") or 0)
+    return f"{word}, but it {silence}" if silence else word
 
 
 def _policy(one: Mapping[str, str], of_entry: Collection[str]) -> str:

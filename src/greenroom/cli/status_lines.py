@@ -126,6 +126,8 @@ def _tools(row: Mapping[str, Any]) -> str:
 def _notes(row: Mapping[str, Any], *, is_wide: bool = False) -> str:
     """What else is worth knowing of it."""
     notes: list[str] = []
+    if silence := _silence(row):
+        notes.append(f"{silence}; to restart it: greenroom reconnect {typed(row['name'])}")
     if not is_wide:
         if row["pid"] is not None:
             notes.append(f"pid {row['pid']}")
@@ -141,8 +143,6 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool = False) -> str:
         notes.append(wait + line)
     elif row["status"] == "lost":
         notes.append("a call starts it again")
-    if silence := _silence(row):
-        notes.append(f"{silence}: greenroom reconnect {typed(row['name'])}")
     if row.get("warm"):
         notes.append(f"{row['warm']} warm")
     if row.get("reused"):
@@ -155,7 +155,9 @@ def _notes(row: Mapping[str, Any], *, is_wide: bool = False) -> str:
     if row.get("quarantined"):
         notes.append(f"quarantined: {row['quarantined']}")
     said = ("down", "broken", "failure") if row["status"] != "disabled" else ()  # its state says all
-    reasons = dict.fromkeys(str(row[key]) for key in said if row.get(key))
+    own = f'Server "{row["name"]}" '  # stands in the same line
+    reasons = [str(row[key]).removeprefix(own) for key in said if row.get(key)]
+    reasons = [one for at, one in enumerate(reasons) if not any(one in other for other in reasons[:at])]
     notes += [f"before: {one}" for one in reasons] if row["state"] == "connecting" else reasons
     if hidden := row.get("hidden"):
         notes.append(f"hidden characters in {hidden_in_words(hidden)}")

@@ -192,7 +192,7 @@ class _Subject:
         if row.replaced is not None:
             ended = f"its {self.thing} before was ended ({row.replaced}), and what that kept is gone."
             yield Explanation(before + ended)
-        for one in (*theirs.failure(), *theirs.wait(), *theirs.trouble()):
+        for one in (*theirs.silence(), *theirs.failure(), *theirs.wait(), *theirs.trouble()):
             yield Explanation(before + one.what, one.step)
 
     def state(self) -> Iterator[Explanation]:
@@ -333,7 +333,7 @@ class _Subject:
     def failure(self) -> Iterator[Explanation]:
         """How it failed last, and when, if its state does not say that."""
         row = self.row
-        if row.failure is not None:
+        if row.failure is not None and row.failure not in (row.down or ""):
             is_said = row.failed_ago is None or (row.scope == "shared" and row.word in _FAILED)
             ago = "" if is_said else f" {about(row.failed_ago or 0.0)} ago"
             often = f" ({row.failed_starts} in a row)" if row.failed_starts > 1 else ""
@@ -346,13 +346,17 @@ class _Subject:
                 step = self.commands.about("logs", self.name)
             yield Explanation(f"{last}: {row.failure}", step, "failure")
 
+    def silence(self) -> Iterator[Explanation]:
+        """That it runs, and does not answer: that is its state, before anything else."""
+        if silence_in_words(self.row.silent_failures):
+            most = f"After {self.settings.failure_threshold} failures in a row (failureThreshold)"
+            then = f"{most} its {self.thing} is ended, and its circuit breaker refuses calls (cooldownMs)."
+            what = f"Its last call timed out, and nothing else was heard of it. {then}"
+            yield Explanation(what, self.commands.live("reconnect", self.name), "calls")
+
     def trouble(self) -> Iterator[Explanation]:
-        """What refuses its calls, or does not answer them."""
+        """What refuses its calls."""
         row = self.row
-        if silence := silence_in_words(row.silent_failures):
-            most = self.settings.failure_threshold
-            hung = f"the last is a call that timed out. After {most} it counts as hung (failureThreshold)."
-            yield Explanation(f"It {silence}; {hung}", self.commands.live("reconnect", self.name), "calls")
         if row.quarantined is not None:
             until = "until it answers a call again (restartIntensity, restartPeriodMs)"
             yield Explanation(
@@ -499,6 +503,7 @@ def reasons(
         idle = Explanation(what, commands.about("serve", options=("--background",)))
         here = [] if subject.failed_last else [idle]  # else its failure is the reason
         here, sessions = [*here, *([subject.login()] if row.needs_auth else [])], []
+    here = [*subject.silence(), *here]
     first, then = (subject.failure(), here) if subject.failed_last else (here, subject.failure())
     return [*first, *then, *subject.trouble(), *past.told(), *sessions, *subject.tools()]
 
