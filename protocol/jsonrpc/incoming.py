@@ -312,12 +312,12 @@ class CancelParams(msgspec.Struct):
 
 
 _any = msgspec.json.Decoder()
-_decode_any = _any.decode
 _error = msgspec.json.Decoder(_ErrorBody)
 _call = msgspec.json.Decoder(CallParams)
 _plain_call = msgspec.json.Decoder(PlainCall)
 _cancel = msgspec.json.Decoder(CancelParams)
 _object = msgspec.json.Decoder(dict[str, Any])
+_decode_object = _object.decode
 _as_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -382,9 +382,11 @@ def wants_input(result: bytes) -> bool:
 def decode_result(result: bytes) -> dict[str, Any]:
     """The result as a dict, every field as the server sent it. Raises `WireFault` when it is not a JSON object."""
     try:
-        value = _decode_any(result) if len(result) < _LONG else _decode_payload(result)
+        if len(result) < _LONG:
+            return _decode_object(result)
     except NO_MESSAGE:
-        value = _decode_payload(result)  # mends it, or raises what is wrong with it
+        pass  # mended below, or it raises what is wrong with it
+    value = _decode_payload(result)
     if not isinstance(value, dict):
         raise WireFault(f"the result is not an object but {_kind(value)}")
     return cast("dict[str, Any]", value)
