@@ -856,15 +856,17 @@ async def test_a_request_names_its_server_and_loses_credentials_at_its_door(
 
 @pytest.mark.parametrize("passes", [False, True])
 @pytest.mark.parametrize("modern", [False, True])
-def test_servers_are_initialized_with_what_the_client_can_do(modern: bool, passes: bool) -> None:
+@in_virtual_time
+async def test_servers_are_initialized_with_what_the_client_can_do(modern: bool, passes: bool) -> None:
     extensions = {"extensions": {"a": {}}}
-    for asked in ({}, {"roots": {"listChanged": True}}, {"elicitation": {}, "sampling": {}}):
-        host = ClientHost(FakeRoom(), passes_extensions=passes)
-        host.came(cast("Any", Asked(modern=modern, **asked, **extensions, tools={})))
-        found = host.declaration(Address("a"))
-        assert found.capabilities == {**asked, **(extensions if passes else {})}
-        assert found.by_handshake is (bool(asked) and not modern)
-        assert found.log_level == (None if modern else "info")
+    async with open_room({}) as room:
+        for asked in ({}, {"roots": {"listChanged": True}}, {"elicitation": {}, "sampling": {}}):
+            host = ClientHost(port_of(room), passes_extensions=passes)
+            host.came(cast("Any", Asked(modern=modern, **asked, **extensions, tools={})))
+            found = host.declaration(Address("a"))
+            assert found.capabilities == {**asked, **(extensions if passes else {})}
+            assert found.by_handshake is (bool(asked) and not modern)
+            assert found.log_level == (None if modern else "info")
 
 
 # ---- calls that wait for their client --------------------------------------------------------------------------------
@@ -1503,16 +1505,17 @@ def test_a_call_that_has_ended_is_cancelled_by_nobody_and_its_progress_goes_to_t
 
 @in_virtual_time
 async def test_a_suspended_call_counts_until_its_client_is_too_late() -> None:
-    client, room = object(), FakeRoom(call_total_timeout=30.0, call_timeout=7.0)
-    suspended = ClientHost(room).suspended
-    for _ in range(2):
-        parked(suspended, client)
-        with anyio.move_on_after(5.0):
-            await suspended.ask(client, "s", {"method": "x"})
-    assert (anyio.current_time(), len(suspended)) == (10.0, 2)
-    for now, count in ((29.9, 2), (30.1, 1), (35.1, 0)):
-        await anyio.sleep(now - anyio.current_time())
-        assert len(suspended) == count
+    client = object()
+    async with open_room({}, callTotalTimeoutMs=30_000, requestTimeoutMs=7_000) as room:
+        suspended = ClientHost(port_of(room)).suspended
+        for _ in range(2):
+            parked(suspended, client)
+            with anyio.move_on_after(5.0):
+                await suspended.ask(client, "s", {"method": "x"})
+        assert (anyio.current_time(), len(suspended)) == (10.0, 2)
+        for now, count in ((29.9, 2), (30.1, 1), (35.1, 0)):
+            await anyio.sleep(now - anyio.current_time())
+            assert len(suspended) == count
 
 
 def test_a_state_is_sealed_for_one_thing_of_one_server() -> None:
