@@ -14,7 +14,7 @@ from .json_shapes import Shape, says
 from .missing_servers import no_such_server
 from .printing import say, show
 from .running_gateways import reload_gateways
-from .shared_options import config_option
+from .shared_options import config_option, json_option
 from .typed_options import commands_typed
 
 
@@ -76,7 +76,7 @@ class _DashCommand(click.Command):
     help="Make tools of the HTTP API at this address, as this OpenAPI document describes it.",
 )
 @click.option("--force", is_flag=True, help="Replace a server of this name.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @config_option
 def add_command(
     name: str,
@@ -120,7 +120,7 @@ def add_command(
 
 @click.command("remove")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_servers)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @config_option
 def remove_command(names: tuple[str, ...], as_json: bool, config_path: Path | None) -> None:
     """Take each server NAME out of your own configuration file.

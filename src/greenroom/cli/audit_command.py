@@ -21,6 +21,7 @@ from ..safety import audit
 from .exit_codes import FAILED, OK
 from .json_shapes import Shape, says
 from .printing import show, show_json, tell
+from .shared_options import json_option
 from .subcommands import Subcommands
 from .tables import aligned
 
@@ -67,7 +68,6 @@ def _a_hash(_context: click.Context, option: click.Parameter, value: str | None)
 
 
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("audit", cls=Subcommands)
@@ -89,7 +89,7 @@ def audit_command() -> None:
     callback=_a_hash,
     help="The last hash of the file that this one goes on from.",
 )
-@_as_json
+@json_option
 def verify_command(file: Path, expect: str | None, after: str | None, as_json: bool) -> int:
     """Check the chain of FILE. Exit code 1, with the first bad line, if it is broken.
 
@@ -118,7 +118,7 @@ def verify_command(file: Path, expect: str | None, after: str | None, as_json: b
     show_default=True,
     help="How many lines.",
 )
-@_as_json
+@json_option
 def show_command(file: Path, count: int, as_json: bool) -> int:
     """Show the last lines of FILE as a table. Checks nothing."""
     lines = deque(_lines(file), count)

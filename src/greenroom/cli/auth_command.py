@@ -33,7 +33,7 @@ from .interruption import run_to_end
 from .json_shapes import Shape, says
 from .missing_servers import check_usable
 from .printing import say, show
-from .shared_options import config_option
+from .shared_options import config_option, json_option
 
 if TYPE_CHECKING:
     from ..actors.login.login_record import Login
@@ -96,7 +96,7 @@ class LoggedOutJson(Shape, kw_only=True):
     metavar="SECONDS",
     help="Give up after this many seconds.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @config_option
 def auth_command(
     server: str | None,

@@ -42,7 +42,7 @@ from .interruption import run_to_end
 from .json_shapes import Shape, says
 from .missing_servers import check_usable
 from .printing import show
-from .shared_options import config_option
+from .shared_options import config_option, json_option
 from .subcommands import Subcommands
 from .text_wrapping import columns_of, on_terminal
 
@@ -111,7 +111,7 @@ def bench_command() -> None:
 )
 @click.option("--tool", help="Call this tool in each cycle. Give the server's own name for it.")
 @click.option("--args", "args_json", metavar="JSON", help="Its arguments.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @config_option
 def churn_command(
     server: str,

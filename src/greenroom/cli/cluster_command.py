@@ -23,6 +23,7 @@ from . import tables, text_wrapping
 from .interruption import run_to_end
 from .json_shapes import Shape, says
 from .printing import show
+from .shared_options import json_option
 from .subcommands import Subcommands
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ _ray_option = click.option(
     metavar="ADDRESS",
     help="HOST:PORT of the head of the Ray cluster. Without it: RAY_ADDRESS, or the cluster of this machine.",
 )
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("cluster", cls=Subcommands)
@@ -85,7 +85,7 @@ def cluster_command() -> None:
     help="Seconds to wait until each node has a host that serves.",
 )
 @_ray_option
-@_json_option
+@json_option
 def start_command(wait: float, address: str | None, as_json: bool) -> int:
     """Give a Ray cluster its directory, and a host on each node; return when each of them serves."""
     with _directory(address, start=True) as (directory, _token):
@@ -100,7 +100,7 @@ def start_command(wait: float, address: str | None, as_json: bool) -> int:
 
 @cluster_command.command("status", short_help="Show the hosts, and what runs where.")
 @_ray_option
-@_json_option
+@json_option
 def status_command(address: str | None, as_json: bool) -> int:
     """Show the hosts of a cluster, and which servers run on which."""
     with _directory(address) as (directory, _token):
@@ -120,7 +120,7 @@ def status_command(address: str | None, as_json: bool) -> int:
     help="Seconds to wait until nothing runs there.",
 )
 @_ray_option
-@_json_option
+@json_option
 def drain_command(node: str, off: bool, wait: float, address: str | None, as_json: bool) -> int:
     """Let the host of NODE finish its calls, and start nothing new there. Idle servers move when they are used next.
 
@@ -139,7 +139,7 @@ def drain_command(node: str, off: bool, wait: float, address: str | None, as_jso
 
 
 @cluster_command.command("demo", short_help="See it work, on this machine alone.")
-@_json_option
+@json_option
 def demo_command(as_json: bool) -> int:
     """See it work: three hosts on this machine, one of which is killed, and what became of its calls."""
     from .cluster_demo import run_demo

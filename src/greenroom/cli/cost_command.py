@@ -28,7 +28,7 @@ from ..protocol.safe_text import counted, one_line, tools_in_words
 from .config_reading import read_config
 from .json_shapes import Shape, says
 from .printing import say, show
-from .shared_options import config_option
+from .shared_options import config_option, json_option
 from .task_costs import (
     CONTEXT,
     RESULT,
@@ -135,7 +135,7 @@ class CostJson(Shape, kw_only=True):
     metavar="TOKENS",
     help="What the client gives its model in each turn anyway, for --per-task.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @config_option
 def cost_command(
     words: str | None,

@@ -24,7 +24,7 @@ from .exit_codes import ENDED, FAILED, OK
 from .interruption import run_to_end, until_told
 from .json_shapes import Shape, says
 from .printing import say, show_json
-from .shared_options import names_in, record_options, recording_in
+from .shared_options import json_option, names_in, record_options, recording_in
 from .text_wrapping import columns_of, on_terminal, wrap
 from .typed_options import commands_typed, remember
 
@@ -200,7 +200,7 @@ _NOUNS: Final = {"answer": "answer", "outcome": "outcome"}
 )
 @click.option("--yes", is_flag=True, help="With --against: allow the calls that somebody has to allow.")
 @record_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def diff_command(
     tape: Path,
     others: tuple[str, ...],

@@ -28,7 +28,7 @@ from .json_shapes import Shape, says
 from .missing_servers import no_such_server
 from .printing import say, show
 from .running_gateways import reload_gateways
-from .shared_options import config_option
+from .shared_options import config_option, json_option
 from .typed_options import commands_typed
 
 
@@ -54,7 +54,7 @@ def _command(name: str, text: str, *, disabled: bool) -> click.Command:
         _switch(servers, as_json, config_path, disabled=disabled)
 
     command: Callable[..., None] = config_option(run)
-    command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    command = json_option(command)
     command = click.argument(
         "servers", metavar="SERVER...", nargs=-1, required=True, shell_complete=complete_servers
     )(command)

@@ -58,7 +58,7 @@ from .exit_codes import ENDED, FAILED, OK
 from .interruption import until_told
 from .json_shapes import Shape, says
 from .printing import say, show
-from .shared_options import names_in
+from .shared_options import json_option, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -150,7 +150,7 @@ class NotAsRecorded(GreenroomError):
     metavar="FOLDER",
     help="Keep the tape and the output of each run there.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def explore_command(
     tape: Path,
     command: tuple[str, ...],

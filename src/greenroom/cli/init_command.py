@@ -43,7 +43,7 @@ from .config_reading import load
 from .json_shapes import Shape, says
 from .printing import from_home, say, show_json, tell
 from .running_gateways import reload_gateways
-from .shared_options import config_option
+from .shared_options import config_option, json_option
 from .typed_options import commands_typed
 
 
@@ -146,7 +146,7 @@ class _InitOptions:
     is_flag=True,
     help="Write it although the client is not on this machine; with --undo: although the file has changed since.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def init_command(
     clients: tuple[str, ...],
     every: bool,

@@ -24,7 +24,7 @@ from .config_reading import is_about, read_config
 from .json_shapes import AnsweredJson, Object, OriginJson, RefusedJson, Shape, UnknownJson, says
 from .missing_servers import left_out, no_such_server
 from .printing import say, show, show_json
-from .shared_options import common_options, config_option
+from .shared_options import common_options, config_option, json_option
 from .tool_results import exit_code_of, show_result, text_of
 
 
@@ -302,7 +302,7 @@ def _print_matches(source: Source, text: str, matches: Sequence[Mapping[str, Any
 
 @click.command("outputs")
 @click.option("--clear", is_flag=True, help="Remove all of them.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def outputs_command(clear: bool, as_json: bool) -> None:
     """List the files that keep what did not fit an answer: long text, binary content, structured content.
 

@@ -49,6 +49,11 @@ def config_option(command: F) -> F:
     return _with_options(command, CONFIG)
 
 
+def json_option(command: F) -> F:
+    """`--json`."""
+    return _with_options(command, _JSON)
+
+
 def common_options(command: F) -> F:
     """`--config`, `--pid` and `--json`."""
     return _with_options(command, CONFIG, _PID, _JSON)

@@ -22,7 +22,7 @@ from .config_reading import load
 from .json_shapes import Shape, says
 from .printing import say, say_error, show_json
 from .running_gateways import room_of
-from .shared_options import config_option
+from .shared_options import config_option, json_option
 
 
 class StoppedJson(Shape, kw_only=True):
@@ -41,7 +41,7 @@ class StillRunning(GreenroomError):
 
 
 @click.command("stop")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--pid", type=int, help="End the background gateway with this process number.")
 @config_option
 def stop_command(config_path: Path | None, pid: int | None, as_json: bool) -> int:

@@ -14,6 +14,7 @@ from ..protocol.safe_text import counted, printable
 from .exit_codes import FAILED
 from .json_shapes import Shape, says
 from .printing import say, show, show_json, tell
+from .shared_options import json_option
 from .text_wrapping import columns_of, on_terminal
 from .typed_options import commands_typed
 
@@ -105,7 +106,7 @@ class TapeUseJson(Shape, kw_only=True):
     "a run made a call that is not on it.",
 )
 @click.option("--all", "is_all", is_flag=True, help="Show every line of a long tape.")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@json_option
 def tape_command(
     tape: Path,
     servers: tuple[str, ...],
@@ -115,35 +116,35 @@ def tape_command(
     otlp: str | None,
     summary: Path | None,
     is_all: bool,
-    is_json: bool,
+    as_json: bool,
 ) -> None:
     """Tell what is on TAPE: what servers did, what they were asked, and what they answered."""
-    from ..tape.story import MOST, WIDTH, as_json, told
+    from ..tape import story
     from ..tape.tape_reader import read_tape
     from ..tape.tape_selection import selected
 
     read = selected(read_tape(tape), servers=servers, sessions=sessions, failed=failed, since=since)
     if summary is not None:
-        _tell_use(read, summary, is_json)
+        _tell_use(read, summary, as_json)
         return
     if otlp is not None:
-        _send_spans(read, otlp, is_json)
+        _send_spans(read, otlp, as_json)
         return
-    if is_json:
-        show_json({"tape": os.path.abspath(tape), **as_json(read)}, TapedJson)
+    if as_json:
+        show_json({"tape": os.path.abspath(tape), **story.as_json(read)}, TapedJson)
         return
-    width = columns_of(sys.stdout) if on_terminal() else WIDTH
-    for line in told(read, width, None if is_all else MOST):
+    width = columns_of(sys.stdout) if on_terminal() else story.WIDTH
+    for line in story.told(read, width, None if is_all else story.MOST):
         is_bad = "✗" in line and not os.environ.get("NO_COLOR")
         click.echo(click.style(line, fg="red") if is_bad and on_terminal() else line)
     tell(f"To replay it: {commands_typed().about('replay', os.fspath(tape))}")
 
 
-def _tell_use(tape: Tape, summary: Path, is_json: bool) -> None:
+def _tell_use(tape: Tape, summary: Path, as_json: bool) -> None:
     from ..tape.tape_use import read_use
 
     use = read_use(summary)
-    if is_json:
+    if as_json:
         said = TapeUseJson(
             tape=os.path.abspath(tape.path),
             runs=use.runs,
@@ -163,7 +164,7 @@ def _tell_use(tape: Tape, summary: Path, is_json: bool) -> None:
         click.get_current_context().exit(FAILED)
 
 
-def _send_spans(tape: Tape, to: str, is_json: bool) -> None:
+def _send_spans(tape: Tape, to: str, as_json: bool) -> None:
     from ..observe.otlp import send_tape
     from ..tape.tape_lines import OPEN
 
@@ -171,4 +172,4 @@ def _send_spans(tape: Tape, to: str, is_json: bool) -> None:
     said = SpansSentJson(otlp=to, spans=send_tape(tape, to), calls=ended)
     if ended and not said.spans:
         say("OTEL_SDK_DISABLED or OTEL_TRACES_SAMPLER left all of them out.")
-    show(f"{counted(said.spans, 'span')} of {counted(said.calls, 'call')} went to {to}", said, is_json)
+    show(f"{counted(said.spans, 'span')} of {counted(said.calls, 'call')} went to {to}", said, as_json)
