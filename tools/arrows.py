@@ -45,42 +45,18 @@ TYPES_ALONE: Final = ("greenroom.supervisor.port", "greenroom.supervisor.profile
 BEHIND_THE_PORT: Final = {"runtime", "_runtime", "in_loop"}  # and what is at its `live`
 LOADED_BEFOREHAND: Final = {"greenroom.supervisor.connectors", "greenroom._lazy"}
 PURE: Final = re.compile(r"greenroom\.(protocol|supervisor\.policy)(\.|$)")
-PURE_IMPORTS: Final = {"attr", "attrs", "cattrs", "msgspec", *sys.stdlib_module_names} - {
-    *(
-        "asyncio",
-        "concurrent",
-        "ctypes",
-        "datetime",
-        "fcntl",
-        "glob",
-        "http",
-        "importlib",
-        "io",
-        "logging",
-        "mmap",
-    ),
-    *(
-        "multiprocessing",
-        "os",
-        "pathlib",
-        "queue",
-        "random",
-        "sched",
-        "secrets",
-        "select",
-        "selectors",
-        "shutil",
-    ),
-    *("signal", "socket", "socketserver", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time"),
-}
-PURE_NAMES: Final = {
-    "io.BytesIO",
-    "os.PathLike",
-    "sys.byteorder",
-    "sys.intern",
-    "sys.maxsize",
-    "sys.version_info",
-} | {f"pathlib.Pure{kind}Path" for kind in ("", "Posix", "Windows")}
+IMPURE: Final = (
+    "asyncio concurrent ctypes datetime fcntl glob http importlib io logging mmap multiprocessing os pathlib queue "
+    "random sched secrets select selectors shutil signal socket socketserver sqlite3 ssl subprocess tempfile threading "
+    "time"
+)
+PURE_IMPORTS: Final = {"attr", "attrs", "cattrs", "msgspec", *sys.stdlib_module_names}.difference(
+    IMPURE.split()
+)
+PURE_NAMES: Final = set(
+    "io.BytesIO os.PathLike sys.byteorder sys.intern sys.maxsize sys.version_info "
+    "pathlib.PurePath pathlib.PurePosixPath pathlib.PureWindowsPath".split()
+)
 TO_MCP: Final = {
     ("greenroom.protocol.result", "mcp"),
     ("greenroom.protocol.result", "mcp_types"),

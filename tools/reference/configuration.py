@@ -23,88 +23,46 @@ from .markdown import anchor, from_docs, page, table
 
 OTHER: Final = "Other keys"
 # In which part of the page a key stands; one that is not named stands with its group, or under the last heading.
-SERVER_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Where it is": ("command", "args", "env", "envFile", "cwd", "inheritEnv", "url", "socket", "resolveNpx"),
-    "Over HTTP": ("headers", "httpTransport", "auth", "oauth", "requestHeadersCommand"),
-    "An HTTP API": (
-        *(
-            "openapi",
-            "specHash",
-            "includeOperations",
-            "excludeOperations",
-            "outputSchemas",
-            "uploads",
-            "http",
-        ),
-    ),
-    "What it shows": (
-        *("includeTools", "excludeTools", "directTools", "exposeResources", "toolOverrides", "bootstrap"),
-    ),
-    "Its life": (
-        *(
-            "lifecycle",
-            "isolation",
-            "warm",
-            "reset",
-            "restartPolicy",
-            "idleTimeout",
-            "era",
-            "disabled",
-            "placement",
-        ),
-    ),
-    "What it may do": ("approve", "limits", "loopGuard", "pinning", "scrub"),
+SERVER_PARTS: Final[Mapping[str, str]] = {
+    "Where it is": "command args env envFile cwd inheritEnv url socket resolveNpx",
+    "Over HTTP": "headers httpTransport auth oauth requestHeadersCommand",
+    "An HTTP API": "openapi specHash includeOperations excludeOperations outputSchemas uploads http",
+    "What it shows": "includeTools excludeTools directTools exposeResources toolOverrides bootstrap",
+    "Its life": "lifecycle isolation warm reset restartPolicy idleTimeout era disabled placement",
+    "What it may do": "approve limits loopGuard pinning scrub",
     "Instead of a setting": (
-        *("toolPrefix", "connectTimeoutMs", "installTimeoutMs", "requestTimeoutMs", "drainTimeoutMs"),
-        *("stopTimeoutMs", "maxInFlight", "maxQueued"),
+        "toolPrefix connectTimeoutMs installTimeoutMs requestTimeoutMs drainTimeoutMs stopTimeoutMs "
+        "maxInFlight maxQueued"
     ),
 }
-SETTING_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+SETTING_PARTS: Final[Mapping[str, str]] = {
     "Names, and what is shown": (
-        *("toolPrefix", "nameLimit", "clientPrefix", "directTools", "toolOverrides", "registry"),
-        *("frequentTools", "semanticSearch", "bootstrap", "firstListTimeoutMs", "cacheMaxAgeDays"),
+        "toolPrefix nameLimit clientPrefix directTools toolOverrides registry frequentTools "
+        "semanticSearch bootstrap firstListTimeoutMs cacheMaxAgeDays"
     ),
     "What servers and callers may do": (
-        *(
-            "isolation",
-            "inheritEnv",
-            "approve",
-            "approvalTimeoutMs",
-            "limits",
-            "loopGuard",
-            "pinning",
-            "scrub",
-        ),
-        "oauthDir",
+        "isolation inheritEnv approve approvalTimeoutMs limits loopGuard pinning scrub oauthDir"
     ),
     "Times": (
-        *("idleTimeout", "connectTimeoutMs", "installTimeoutMs", "probeTimeoutMs", "requestTimeoutMs"),
-        *("requestTotalTimeoutMs", "queueTimeoutMs", "drainTimeoutMs", "stopTimeoutMs", "shutdownTimeoutMs"),
-        *("secretTimeoutMs", "backgroundIdle", "taskAfterMs", "tasks.keep"),
+        "idleTimeout connectTimeoutMs installTimeoutMs probeTimeoutMs requestTimeoutMs "
+        "requestTotalTimeoutMs queueTimeoutMs drainTimeoutMs stopTimeoutMs shutdownTimeoutMs "
+        "secretTimeoutMs backgroundIdle taskAfterMs tasks.keep"
     ),
     "Restarts and the circuit breaker": (
-        *("restartPolicy", "restartBackoff.minMs", "restartBackoff.maxMs", "backoffJitter", "failureBackoff"),
-        *("failureThreshold", "cooldownMs", "stableAfterMs", "restartIntensity", "restartPeriodMs"),
-        "healthIntervalMs",
+        "restartPolicy restartBackoff.minMs restartBackoff.maxMs backoffJitter failureBackoff "
+        "failureThreshold cooldownMs stableAfterMs restartIntensity restartPeriodMs "
+        "healthIntervalMs"
     ),
     "The pool": (
-        *(
-            "maxConnections",
-            "maxSessionConnections",
-            "minConnections",
-            "reserve",
-            "reserveTimeoutMs",
-            "acquireTimeoutMs",
-        ),
-        *("startPermits", "installTurns", "resolveNpx"),
+        "maxConnections maxSessionConnections minConnections reserve reserveTimeoutMs "
+        "acquireTimeoutMs startPermits installTurns resolveNpx"
     ),
     "Bounds": (
-        *("maxInFlight", "maxQueued", "maxQueuedBytes", "maxLineBytes", "stderrBytes", "maxPages"),
-        *("maxListBytes", "maxListItems"),
+        "maxInFlight maxQueued maxQueuedBytes maxLineBytes stderrBytes maxPages maxListBytes maxListItems"
     ),
-    "The HTTP door": (),
-    "OAuth at the HTTP door": (),
-    "Long output": (),
+    "The HTTP door": "",
+    "OAuth at the HTTP door": "",
+    "Long output": "",
 }
 _PART_OF_GROUP: Final = {
     "http.": "The HTTP door",
@@ -171,10 +129,11 @@ def default(key: Key, model: type[Any]) -> str:
 def _parts(
     keys: Sequence[Key],
     model: type[Any],
-    parts: Mapping[str, tuple[str, ...]],
+    named: Mapping[str, str],
     aliases: Mapping[str, str],
     for_each: Mapping[str, object],
 ) -> Iterator[str]:
+    parts = {part: names.split() for part, names in named.items()}
     by_part: dict[str, list[Key]] = {part: [] for part in (*parts, OTHER)}
     known = {key.name for key in keys}
     for names in parts.values():
@@ -217,7 +176,7 @@ def _facts(
         yield f" · one server may have [its own](servers.md#{anchor(key.name)})"
 
 
-def _part(name: str, parts: Mapping[str, tuple[str, ...]]) -> str:
+def _part(name: str, parts: Mapping[str, Sequence[str]]) -> str:
     named = next((part for part, names in parts.items() if name in names), None)
     groups = [group for group in _PART_OF_GROUP if name.startswith(group)]
     if named is None and groups and _PART_OF_GROUP[max(groups, key=len)] in parts:
@@ -225,6 +184,6 @@ def _part(name: str, parts: Mapping[str, tuple[str, ...]]) -> str:
     return named or OTHER
 
 
-def _place(name: str, parts: Mapping[str, tuple[str, ...]]) -> int:
+def _place(name: str, parts: Mapping[str, Sequence[str]]) -> int:
     listed = [each for names in parts.values() for each in names]
     return listed.index(name) if name in listed else len(listed)

@@ -77,24 +77,17 @@ LIKE: Final[Mapping[str, str]] = {
     "greenroom.sync.ModelTools": "greenroom.ModelTools",
 }
 # What one wants of a class with many members, and those for it. Each member stands somewhere.
-WANTED: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+WANTED: Final[Mapping[str, Mapping[str, str]]] = {
     "greenroom.Greenroom": {
-        "open and close": ("open", "replay", "start", "ready", "session", "aclose"),
-        "call": (
-            *("call", "call_many", "stream_call", "start_task", "needs_approval", "typed_arguments"),
-            "request",
-        ),
-        "call for a model": ("tools_for", "call_for_model", "run_tool_calls"),
+        "open and close": "open replay start ready session aclose",
+        "call": "call call_many stream_call start_task needs_approval typed_arguments request",
+        "call for a model": "tools_for call_for_model run_tool_calls",
         "list and search": (
-            *("tools", "search", "find", "describe", "resources", "templates", "prompts", "skills"),
-            *("entry", "catalogued", "settled", "refresh"),
+            "tools search find describe resources templates prompts skills entry catalogued settled refresh"
         ),
-        "read": ("read_resource", "subscribe", "get_prompt", "complete", "read_skill"),
-        "manage servers": (
-            *("connect", "drain", "restart", "reconnect", "reload", "accept", "config"),
-            *("roots_changed", "set_log_level"),
-        ),
-        "observe": ("status", "tree", "events", "drain_report", "recent_tape", "tape", "run_id"),
+        "read": "read_resource subscribe get_prompt complete read_skill",
+        "manage servers": "connect drain restart reconnect reload accept config roots_changed set_log_level",
+        "observe": "status tree events drain_report recent_tape tape run_id",
     },
 }
 # Classes that no program calls, and what gives it one.
@@ -385,10 +378,11 @@ def _listed(links: Mapping[str, str], of: Name) -> str:
     wanted = WANTED.get(of.full)
     if wanted is None:
         return f" {', '.join(links.values())}."
-    lost = links.keys() - {each for members in wanted.values() for each in members}
+    lost = links.keys() - " ".join(wanted.values()).split()
     assert not lost, f"tools/reference/python.py says nowhere what one wants of {lost}"
     rows = [
-        (what, ", ".join(links[each] for each in group if each in links)) for what, group in wanted.items()
+        (what, ", ".join(links[each] for each in group.split() if each in links))
+        for what, group in wanted.items()
     ]
     return "\n\n" + table(("to", ""), [row for row in rows if row[1]])
 
