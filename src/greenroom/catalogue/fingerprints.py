@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -204,10 +204,10 @@ def _is_large(value: Any) -> bool:
     seen, waiting = 0, [value]
     while waiting:
         each = waiting.pop()
-        if is_object(each):
-            waiting.extend(each.values())
-        elif is_array(each):
-            waiting.extend(each)
+        if type(each) is dict:
+            waiting.extend(cast("Raw", each).values())
+        elif type(each) is list:
+            waiting.extend(cast("list[Any]", each))
         seen += 1
         if seen + len(waiting) > _MANY:
             return True

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
+from ..protocol.json_values import array_or_empty, is_array, is_object
 from ..protocol.lazy_patterns import lazy_pattern
 
-Schema = dict[str, Any]
+Schema = Mapping[str, Any]
 Place = tuple[Any, ...]  # empty, or (the place it is in, its key or position there)
 
 
@@ -81,15 +82,14 @@ class _Walk:
         """A schema anywhere."""
         if isinstance(value, bool):
             return value
-        if not isinstance(value, dict):
+        if not is_object(value):
             self.fault(place, "is not a schema")
             return _meant(value)
-        said = cast("Schema", value)
         around = self._base
-        if said is not self._root and isinstance(said.get("$id"), str) and not said["$id"].startswith("#"):
-            self._base = said
-        node = _Node(said, place)
-        for key, each in said.items():
+        if value is not self._root and isinstance(value.get("$id"), str) and not value["$id"].startswith("#"):
+            self._base = value
+        node = _Node(value, place)
+        for key, each in value.items():
             look = _KEYWORDS.get(key)
             if look is not None:
                 found = look(self, node, each, (place, key))
@@ -104,21 +104,20 @@ class _Walk:
     def _required_by_properties(self, node: _Node) -> None:
         """`required: true` in a property (draft 3) is the object's to say."""
         properties = node.said.get("properties")
-        if not isinstance(properties, dict):
+        if properties is None or not is_object(properties):
             return
         named = [
             name
-            for name, each in cast("Schema", properties).items()
-            if isinstance(each, dict) and cast("Schema", each).get("required") in (True, "true")
+            for name, each in properties.items()
+            if is_object(each) and each.get("required") in (True, "true")
         ]
         if named:
             already = node.changed.get("required", node.said.get("required"))
-            before = cast("list[str]", already) if isinstance(already, list) else []
-            node.changed["required"] = list(dict.fromkeys([*before, *named]))
+            node.changed["required"] = list(dict.fromkeys([*array_or_empty(already), *named]))
 
     def _items_said(self, node: _Node) -> None:
         kind = node.changed.get("type", node.said.get("type"))
-        if kind != "array" and not (isinstance(kind, list) and "array" in kind):
+        if kind != "array" and (isinstance(kind, str) or not is_array(kind) or "array" not in kind):
             return
         if "items" not in node.said and "items" not in node.changed:
             self.fault((node.place, "items"), "is missing")
@@ -130,37 +129,34 @@ class _Walk:
         return self.schema(value, place)
 
     def items(self, node: _Node, value: Any, place: Place) -> Any:
-        if not isinstance(value, list):
+        if not is_array(value):
             return self.schema(value, place)
-        each = cast("list[Any]", value)
         self.fault(place, "is a list: a tuple has prefixItems")
-        if not each:
+        if not value:
             return {}
         node.changed["prefixItems"] = [
-            self.schema(one, ((node.place, "prefixItems"), n)) for n, one in enumerate(each)
+            self.schema(one, ((node.place, "prefixItems"), n)) for n, one in enumerate(value)
         ]
         rest = node.said.get("additionalItems", {})
         node.changed["additionalItems"] = GONE
         return self.schema(rest, (node.place, "additionalItems"))
 
     def several(self, node: _Node, value: Any, place: Place) -> Any:
-        if not isinstance(value, list) or not value:
+        if not is_array(value) or not value:
             self.fault(place, "is not a list of schemas")
-            return [self.schema(value, place)] if isinstance(value, dict) and value else GONE
-        each = cast("list[Any]", value)
-        kept = [self.schema(one, (place, number)) for number, one in enumerate(each)]
-        return each if all(a is b for a, b in zip(kept, each, strict=True)) else kept
+            return [self.schema(value, place)] if is_object(value) and value else GONE
+        kept = [self.schema(one, (place, number)) for number, one in enumerate(value)]
+        return value if all(a is b for a, b in zip(kept, value, strict=True)) else kept
 
     def named(self, node: _Node, value: Any, place: Place) -> Any:
         """A schema for each name."""
-        if not isinstance(value, dict):
+        if not is_object(value):
             self.fault(place, "is not an object")
             return self._by_their_names(value, place)
-        changed: Schema = {}
+        changed: dict[str, Any] = {}
         is_pattern = place[1] == "patternProperties"
         at_top = place[1] == "properties" and node.said is self._root
-        schemas = cast("Schema", value)
-        for name, each in schemas.items():
+        for name, each in value.items():
             inner = (place, name)
             if at_top and isinstance(each, bool):  # the protocol wants objects here
                 self.fault(inner, "is not an object")
@@ -170,13 +166,13 @@ class _Walk:
                 changed[name] = GONE
             elif (found := self.schema(each, inner)) is not each:
                 changed[name] = found
-        return _with(schemas, changed) if changed else schemas
+        return _with(value, changed) if changed else value
 
     def _by_their_names(self, value: Any, place: Place) -> Any:
         """Properties in a list, each with its name. (PHP writes an empty object as a list.)"""
-        found: Schema = {}
-        for each in cast("list[Any]", value) if isinstance(value, list) else ():
-            inner = dict(cast("Schema", each)) if isinstance(each, dict) else {}
+        found: dict[str, Any] = {}
+        for each in array_or_empty(value):
+            inner = dict(each) if is_object(each) else {}
             name = inner.pop("name", None)
             if not isinstance(name, str):
                 break
@@ -187,32 +183,29 @@ class _Walk:
         if isinstance(value, str) and value in _TYPES:
             return value
         if (
-            isinstance(value, list)
+            is_array(value)
             and value
-            and all(isinstance(each, str) for each in cast("list[Any]", value))
+            and all(isinstance(each, str) and each in _TYPES for each in value)
+            and len(set(value)) == len(value)
         ):
-            names = cast("list[str]", value)
-            if _TYPES.issuperset(names) and len(set(names)) == len(names):
-                return names
+            return value
         self.fault(place, f"{_short(value)} is not a type")
         return self._kind_meant(node, value)
 
     def _kind_meant(self, node: _Node, value: Any) -> Any:
-        several = [cast("Any", value)] if isinstance(value, dict) else value
-        schemas = cast("list[Any]", several) if isinstance(several, list) else []
-        if any(isinstance(each, dict) for each in schemas):
+        schemas: Sequence[Any] = [value] if is_object(value) else array_or_empty(value)
+        if any(is_object(each) for each in schemas):
             if "anyOf" not in node.said:  # a union of draft 3
                 node.changed["anyOf"] = [
-                    self.schema(each if isinstance(each, dict) else _meant(each), node.place)
-                    for each in schemas
+                    self.schema(each if is_object(each) else _meant(each), node.place) for each in schemas
                 ]
             return GONE
         if isinstance(value, str) and value.strip().endswith("[]"):
             if "items" not in node.said:
                 node.changed["items"] = _meant(value.strip()[:-2])
             return "array"
-        if isinstance(value, list):
-            kinds = ["null" if each is None else type_meant(each) for each in cast("list[Any]", value)]
+        if is_array(value):
+            kinds = ["null" if each is None else type_meant(each) for each in value]
             known = list(dict.fromkeys(kind for kind in kinds if kind is not None))
             if known and None not in kinds:
                 return known[0] if len(known) == 1 else known
@@ -224,11 +217,10 @@ class _Walk:
 
     def names(self, node: _Node, value: Any, place: Place) -> Any:
         """A list of names."""
-        if isinstance(value, list):
-            each = cast("list[Any]", value)
-            kept = list(dict.fromkeys(one for one in each if isinstance(one, str)))
-            if len(kept) == len(each):
-                return each
+        if is_array(value):
+            kept = list(dict.fromkeys(one for one in value if isinstance(one, str)))
+            if len(kept) == len(value):
+                return value
             self.fault(place, "is not a list of different names")
             return kept
         self.fault(place, "is not an array")
@@ -236,32 +228,30 @@ class _Walk:
 
     def needs(self, node: _Node, value: Any, place: Place) -> Any:
         """Of each name the names that it needs, or (`dependencies`) a schema."""
-        if not isinstance(value, dict):
+        if not is_object(value):
             self.fault(place, "is not an object")
             return GONE
-        changed: Schema = {}
-        needed = cast("Schema", value)
-        for name, each in needed.items():
+        changed: dict[str, Any] = {}
+        for name, each in value.items():
             may_be_schema = place[1] == "dependencies" and isinstance(each, dict | bool)
             found = (self.of_schema if may_be_schema else self.names)(node, each, (place, name))
             if found is not each:
                 changed[name] = found
-        return _with(needed, changed) if changed else needed
+        return _with(value, changed) if changed else value
 
     def values(self, node: _Node, value: Any, place: Place) -> Any:
-        if isinstance(value, list) and value:
-            each = cast("list[Any]", value)
-            different = {_identity(one): one for one in each}
-            if len(different) == len(each):
-                return each
+        if is_array(value) and value:
+            different = {_identity(one): one for one in value}
+            if len(different) == len(value):
+                return value
             self.fault(place, "has a value twice")
             return list(different.values())
         self.fault(place, "is not a list of values")
         return [value] if isinstance(value, str | int | float) else GONE
 
     def examples(self, node: _Node, value: Any, place: Place) -> Any:
-        if isinstance(value, list):
-            return cast("list[Any]", value)
+        if is_array(value):
+            return value
         self.fault(place, "is not an array")
         return GONE if value is None else [value]
 
@@ -269,7 +259,7 @@ class _Walk:
         if isinstance(value, str):
             return value
         self.fault(place, "is not a string")
-        lines = cast("list[Any]", value) if isinstance(value, list) and place[1] == "description" else []
+        lines = array_or_empty(value) if place[1] == "description" else ()
         return " ".join(line for line in lines if isinstance(line, str)) or GONE
 
     def pattern(self, node: _Node, value: Any, place: Place) -> Any:
@@ -288,8 +278,8 @@ class _Walk:
         return GONE
 
     def vocabulary(self, node: _Node, value: Any, place: Place) -> Any:
-        if isinstance(value, dict) and all(isinstance(each, bool) for each in cast("Schema", value).values()):
-            return cast("Schema", value)
+        if is_object(value) and all(isinstance(each, bool) for each in value.values()):
+            return value
         self.fault(place, "is not an object of flags")
         return GONE
 
@@ -353,7 +343,7 @@ class _Node:
 
     def __init__(self, said: Schema, place: Place) -> None:
         self.said, self.place = said, place
-        self.changed: Schema = {}
+        self.changed: dict[str, Any] = {}
         self._notes: list[str] = []
 
     def note(self, words: str) -> None:
@@ -369,7 +359,7 @@ class _Node:
         return found
 
 
-def _with(said: Schema, changed: Schema) -> Schema:
+def _with(said: Schema, changed: Schema) -> dict[str, Any]:
     return {key: each for key, each in {**said, **changed}.items() if each is not GONE}
 
 
@@ -405,8 +395,8 @@ def _meant(value: Any) -> Schema:
         if kind is not None:
             return {"type": kind, "items": {}} if kind == "array" else {"type": kind}
         return {} if value.strip().lower() in _ANY else {"description": value}
-    if isinstance(value, list) and value:
-        kinds = ["null" if each is None else type_meant(each) for each in cast("list[Any]", value)]
+    if is_array(value) and value:
+        kinds = ["null" if each is None else type_meant(each) for each in value]
         if None not in kinds:
             return {"type": list(dict.fromkeys(kinds))}
     return {}
@@ -459,10 +449,10 @@ def _leads(root: Any, reference: str) -> bool:
 def _at(here: Any, path: str) -> Any:
     for step in path.split("/"):
         key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(here, list) and key.isdecimal() and int(key) < len(cast("list[Any]", here)):
-            here = cast("list[Any]", here)[int(key)]
-        elif isinstance(here, dict):
-            here = cast("Schema", here).get(key, GONE)
+        if is_array(here) and key.isdecimal() and int(key) < len(here):
+            here = here[int(key)]
+        elif is_object(here):
+            here = here.get(key, GONE)
         else:
             return GONE
     return here
@@ -472,12 +462,11 @@ def _anchors(root: Any) -> Iterator[str]:
     rest: list[Any] = [root]
     while rest:
         here = rest.pop()
-        if isinstance(here, dict):
-            said = cast("Schema", here)
-            yield from (said[key] for key in ("$anchor", "$dynamicAnchor") if isinstance(said.get(key), str))
-            rest += said.values()
-        elif isinstance(here, list):
-            rest += cast("list[Any]", here)
+        if is_object(here):
+            yield from (here[key] for key in ("$anchor", "$dynamicAnchor") if isinstance(here.get(key), str))
+            rest += here.values()
+        elif is_array(here):
+            rest += here
 
 
 _ANCHOR: Final = lazy_pattern(r"[A-Za-z_][-A-Za-z0-9._]*")

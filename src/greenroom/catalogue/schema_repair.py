@@ -14,10 +14,11 @@ an object.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
+from ..protocol.json_values import is_array, is_object
 from ..protocol.lazy_patterns import lazy_pattern
 from .entries import Raw
 from .schema_keywords import GONE, Place, mended_schema, said_of, type_meant
@@ -67,13 +68,12 @@ def list_of(each: Check) -> Check:
     """A list; items that cannot be kept are removed."""
 
     def check(value: Any, place: Place, faults: list[str]) -> Any:
-        if not isinstance(value, list):
+        if not is_array(value):
             faults.append(f"{said_of(place)} is not an array")
             return GONE
-        items = cast("list[Any]", value)
-        kept = [each(item, (place, number), faults) for number, item in enumerate(items)]
-        if all(one is other for one, other in zip(kept, items, strict=True)):
-            return items
+        kept = [each(item, (place, number), faults) for number, item in enumerate(value)]
+        if all(one is other for one, other in zip(kept, value, strict=True)):
+            return value
         return [item for item in kept if item is not GONE]
 
     return check
@@ -83,28 +83,27 @@ def record_of(required: Mapping[str, Check], optional: Mapping[str, Check]) -> C
     """An object. Optional fields that cannot be kept are removed; if a required one cannot, the object is `GONE`."""
 
     def check(value: Any, place: Place, faults: list[str]) -> Any:
-        if not isinstance(value, dict | Mapping):
+        if not is_object(value):
             faults.append(f"{said_of(place)} is not an object")
             return GONE
-        said = cast("Mapping[str, Any]", value)
         changed: dict[str, Any] = {}
         for key, look in required.items():
-            if key not in said:
+            if key not in value:
                 faults.append(f"{said_of((place, key))} is missing")
                 return GONE
-            found = look(said[key], (place, key), faults)
+            found = look(value[key], (place, key), faults)
             if found is GONE:
                 return GONE
-            if found is not said[key]:
+            if found is not value[key]:
                 changed[key] = found
         for key, look in optional.items():
-            if key in said:
-                found = look(said[key], (place, key), faults)
-                if found is not said[key]:
+            if key in value:
+                found = look(value[key], (place, key), faults)
+                if found is not value[key]:
                     changed[key] = found
         if not changed:
-            return said
-        return {key: each for key, each in {**said, **changed}.items() if each is not GONE}
+            return value
+        return {key: each for key, each in {**value, **changed}.items() if each is not GONE}
 
     return check
 
@@ -134,13 +133,12 @@ def _input_schema(value: Any, place: Place, faults: list[str]) -> Any:
     if value is None or value is True:
         faults.append(f"{said_of(place)} is {'missing' if value is None else 'not an object'}")
         return {"type": "object"}
-    if not isinstance(value, dict):
+    if not is_object(value):
         faults.append(f"{said_of(place)} is not an object")
         return GONE
-    schema = cast("dict[str, Any]", value)
-    wanted = schema.get("type")
+    schema, wanted = value, value.get("type")
     if wanted != "object":
-        names = cast("list[Any]", wanted) if isinstance(wanted, list) else [wanted]
+        names = wanted if is_array(wanted) else [wanted]
         meant = [type_meant(name) for name in names]
         if any(meant) and "object" not in meant:
             faults.append(f'{said_of(place)}.type is not "object"')
@@ -155,13 +153,13 @@ def _output_schema(value: Any, place: Place, faults: list[str]) -> Any:
     """Check the schema that clients compile when they read the list, and hold results against. One that had to be
     mended might refuse a result that its server meant, so it is left out. (It may be of any type since 2026-07-28;
     `protocol.version_differences` says what older clients are shown.)"""
-    if not isinstance(value, dict):
+    if not is_object(value):
         faults.append(f"{said_of(place)} is not an object")
         return GONE
-    schema, wrong = cast("dict[str, Any]", value), list[str]()
-    mended_schema(schema, place, wrong, items_may_be_missing=True)
+    wrong = list[str]()
+    mended_schema(value, place, wrong, items_may_be_missing=True)
     faults += wrong
-    return GONE if wrong else schema
+    return GONE if wrong else value
 
 
 # ---- items ---------------------------------------------------------------------------------------------------------
