@@ -1506,7 +1506,7 @@ def test_a_call_that_has_ended_is_cancelled_by_nobody_and_its_progress_goes_to_t
 @in_virtual_time
 async def test_a_suspended_call_counts_until_its_client_is_too_late() -> None:
     client = object()
-    async with open_room({}, callTotalTimeoutMs=30_000, requestTimeoutMs=7_000) as room:
+    async with open_room({}, requestTotalTimeoutMs=30_000, requestTimeoutMs=7_000) as room:
         suspended = ClientHost(port_of(room)).suspended
         for _ in range(2):
             parked(suspended, client)

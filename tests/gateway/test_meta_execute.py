@@ -202,7 +202,7 @@ async def test_code_does_not_get_out_of_its_sandbox() -> None:
 @in_real_time
 async def test_a_bomb_is_refused_and_the_room_serves_on(code: str, why: str) -> None:
     server = FakeServer([SUM])
-    patience: Any = {"callTotalTimeoutMs": 500} if why == "TimeoutError" else {}
+    patience: Any = {"requestTotalTimeoutMs": 500} if why == "TimeoutError" else {}
     async with (
         open_room({"calc": server}, **patience) as room,
         talking(room, "meta") as talk,
