@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 _LINE: Final = 128 << 20  # bytes; all results in flight fit, and all that is printed and returned
-_COMPUTING: Final = 0.95  # share of a run's time that the code may compute
+COMPUTING: Final = 0.95  # share of a run's time that the code may compute
 _GRACE: Final = 0.5  # seconds in which the child ends
 _MAIN: Final = Path(__file__).with_name("_sandbox_program.py")
 
@@ -164,7 +164,7 @@ class Execution:
     def _told(self) -> Mapping[str, Any]:
         return {
             "code": self._code,
-            "seconds": self._seconds * _COMPUTING,  # of computing: then it can still say where it was
+            "seconds": self._seconds * COMPUTING,  # of computing: then it can still say where it was
             "nap": EXECUTE_NAP,
             "memory": EXECUTE_MEMORY,
             "printed": EXECUTE_PRINTED,
