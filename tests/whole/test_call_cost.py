@@ -26,7 +26,7 @@ from greenroom.supervisor.room import port_of
 
 ECHO = {"command": sys.executable, "args": ["-S", "src/greenroom/testing/servers/echo.py"]}
 # Functions of ours called for one call, and one more; at a door the index is its client's own.
-EMBEDDED, DIRECT, PROXY = 45, 49, 57
+EMBEDDED, DIRECT, PROXY = 44, 47, 55
 CALLS = 20
 FIELDS = 30  # of an object with a `__dict__`: with as many, CPython 3.11 reads them the slow way
 
