@@ -23,7 +23,7 @@ import attrs
 
 from ..config.file_formats import parse_json
 from ..config.files import own_file
-from ..config.importers import Surroundings, shaped
+from ..config.importers import Surroundings, shaped, with_texts
 from ..config.model import Config
 from ..config.references import expand_path
 from ..protocol.errors import GreenroomError
@@ -449,18 +449,14 @@ def _from_goose(entry: Mapping[Any, Any]) -> Any:
 _DOLLAR: Final = re.compile(r"\$([A-Za-z_]\w*)")
 
 
-def _from_gemini(value: Any, environ: Mapping[str, str]) -> Any:
-    """The value with its references in our form: Gemini also writes `$NAME`, and leaves what is not set as it is
+def _from_gemini(entry: Mapping[Any, Any], environ: Mapping[str, str]) -> Any:
+    """The entry with its references in our form: Gemini also writes `$NAME`, and leaves what is not set as it is
     written; names in capitals may be set elsewhere. The scopes of a login are one text here."""
-    if isinstance(value, str):
-        return _DOLLAR.sub(
-            lambda found: f"${{{found[1]}}}" if found[1] in environ or found[1].isupper() else found[0], value
-        )
-    if is_array(value):
-        return [_from_gemini(each, environ) for each in value]
-    if not is_object(value):
-        return value
-    new = {key: _from_gemini(each, environ) for key, each in value.items()}
+
+    def braced(found: re.Match[str]) -> str:
+        return f"${{{found[1]}}}" if found[1] in environ or found[1].isupper() else found[0]
+
+    new: dict[Any, Any] = with_texts(entry, lambda text: _DOLLAR.sub(braced, text))
     oauth: Any = new.get("oauth")
     scopes: Any = oauth.get("scopes") if is_object(oauth) else None
     if is_array(scopes) and "scope" not in oauth and all(isinstance(each, str) for each in scopes):

@@ -130,6 +130,15 @@ def _toml(path: Path) -> Any:
         raise ConfigError([Problem(str(path), f"is not valid TOML: {error}")]) from None
 
 
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A value of JSON, with each text in it changed; names of members stay."""
+    if isinstance(value, str):
+        return change(value)
+    if is_object(value):
+        return {key: with_texts(each, change) for key, each in value.items()}
+    return [with_texts(each, change) for each in value] if is_array(value) else value
+
+
 # ---- shapes ----------------------------------------------------------------------------------------------
 def _servers(raw: Any, section: str, entry: Callable[[Mapping[Any, Any]], Mapping[Any, Any]]) -> Any:
     """`{"mcpServers": …}` from another section. A value that is no object stays, and the parser complains about it."""
@@ -173,15 +182,8 @@ def _vscode(raw: Any, around: Surroundings) -> Any:
     def replace(match: re.Match[str]) -> str:
         return f"${{{match[2]}}}" if match[2] else known[match[1]]
 
-    def texts(value: Any) -> Any:
-        if isinstance(value, str):
-            return _VS_CODE.sub(replace, value)
-        if is_object(value):
-            return {key: texts(each) for key, each in value.items()}
-        return [texts(each) for each in value] if is_array(value) else value
-
     def entry(said: Mapping[Any, Any]) -> Mapping[Any, Any]:
-        read: dict[Any, Any] = texts(said)
+        read: dict[Any, Any] = with_texts(said, lambda text: _VS_CODE.sub(replace, text))
         if is_object(env := read.get("env")):
             read["env"] = {name: _as_text(each) for name, each in env.items() if each is not None}
         return read
@@ -216,18 +218,16 @@ def _opencode_entry(entry: Mapping[Any, Any], around: Surroundings) -> dict[Any,
     """`command` is program and arguments in one array; `timeout` is milliseconds for listing tools. `{file:…}` is read
     when the server starts, as the output of a command, so that no configuration holds it."""
 
-    def texts(value: Any) -> Any:
-        if isinstance(value, str) and (found := _OF_FILE.fullmatch(value.strip())):
+    def asked(text: str) -> str:
+        if found := _OF_FILE.fullmatch(text.strip()):
             path = around.expand_home(found["path"].strip())
             if path.is_absolute() or around.file is not None:
                 whole = path if around.file is None else around.file.parent / path
                 return f"{found['before']}!cat -- {shlex.quote(str(whole))}"
-        if is_object(value):
-            return {key: texts(each) for key, each in value.items()}
-        return [texts(each) for each in value] if is_array(value) else value
+        return text
 
     mapped: dict[Any, Any] = {
-        key: texts(value) if key in ("command", "environment", "headers") else value
+        key: with_texts(value, asked) if key in ("command", "environment", "headers") else value
         for key, value in entry.items()
     }
     command = mapped.get("command")
