@@ -214,6 +214,10 @@ TABLE: list[Row] = [
     # what cannot be meant
     *refused("clock", 2,
         ("zebra", 'There is no command "zebra"'), ("search", "Missing argument"),
+        ("explain", "Missing argument 'SERVER'.\nTo see the servers: greenroom status\n"),
+        ("disable", "To see the servers: greenroom status\n"), ("remove", "To see the servers: greenroom status\n"),
+        ("call", "To see the tools: greenroom tools\n"),
+        ("describe", "To see the tools: greenroom tools\n"),
         ("search x --limit 0", "0 is not in the range"), ("status --config missing.json", "missing.json"),
         ("status --pid 1", "No gateway runs as process 1."), ("call clock_now oops", "is not K=V"),
         ("call clock now", "Did you mean: greenroom call clock_now\n"),

@@ -275,6 +275,9 @@ def test_how_it_failed_and_when_it_is_tried_again() -> None:
     assert said({**row, "problems": ()}, {}) == [*trouble, NO_TOOLS]  # it has a step already
     itself = said({**row, "next_try": 300.0}, {})[1][0]
     assert itself.endswith("5 s more (restartBackoff, cooldownMs); it is tried again by itself in 5 min.")
+    _, (why, _), (then, _), *_ = said({**row, "quarantined": "6 restarts in 60 s"}, {})
+    assert why.startswith("It is quarantined, because it was restarted too often (6 restarts in 60 s), ")
+    assert then.startswith("Its circuit breaker refuses calls "), "why comes before what follows"
     waits = {**row, "waiting_for": Place.BREAKER.value, "next_try": 4.2}
     (_, (refuses, _), *_) = said({**waits, "problems": ()}, {"lifecycle": Lifecycle.KEEP_ALIVE})
     assert refuses.endswith("5 s more (restartBackoff, cooldownMs); then it is tried again by itself.")

@@ -221,6 +221,14 @@ def cli(context: click.Context, version: bool, config_path: str | None, as_json:
         context.default_map = {command: given}  # as if it stood behind the command
 
 
+_WHERE: Final = {  # what a command lacks -> where to find it
+    "server": "To see the servers: greenroom status\n",
+    "servers": "To see the servers: greenroom status\n",
+    "names": "To see the servers: greenroom status\n",
+    "tool": "To see the tools: greenroom tools\n",
+}
+
+
 def run_command(words: Sequence[str]) -> int:
     """Run the command that these words name. Returns the exit code. What click finds wrong with them is printed; any
     other error is raised."""
@@ -229,6 +237,8 @@ def run_command(words: Sequence[str]) -> int:
     except click.ClickException as error:
         said = io.StringIO()
         error.show(said)
+        if isinstance(error, click.MissingParameter) and error.param is not None:
+            said.write(_WHERE.get(error.param.name or "", ""))
         print_line(fitted(said.getvalue(), sys.stderr), sys.stderr, end="")
         return USAGE
     except click.Abort:

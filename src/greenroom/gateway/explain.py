@@ -192,7 +192,13 @@ class _Subject:
         if row.replaced is not None:
             ended = f"its {self.thing} before was ended ({row.replaced}), and what that kept is gone."
             yield Explanation(before + ended)
-        for one in (*theirs.silence(), *theirs.failure(), *theirs.wait(), *theirs.trouble()):
+        for one in (
+            *theirs.silence(),
+            *theirs.failure(),
+            *theirs.quarantine(),
+            *theirs.wait(),
+            *theirs.trouble(),
+        ):
             yield Explanation(before + one.what, one.step)
 
     def state(self) -> Iterator[Explanation]:
@@ -354,15 +360,16 @@ class _Subject:
             what = f"Its last call timed out, and nothing else was heard of it. {then}"
             yield Explanation(what, self.commands.live("reconnect", self.name), "calls")
 
+    def quarantine(self) -> Iterator[Explanation]:
+        """Why it is kept out longer than a failure alone would do."""
+        if self.row.quarantined is not None:
+            until = "until it answers a call again (restartIntensity, restartPeriodMs)"
+            what = f"It is quarantined, because it was restarted too often ({self.row.quarantined}), {until}."
+            yield Explanation(what, about="calls")
+
     def trouble(self) -> Iterator[Explanation]:
         """What refuses its calls."""
         row = self.row
-        if row.quarantined is not None:
-            until = "until it answers a call again (restartIntensity, restartPeriodMs)"
-            yield Explanation(
-                f"It is quarantined, because it was restarted too often ({row.quarantined}), {until}.",
-                about="calls",
-            )
         for at, each in enumerate(row.limited, 1):
             step = "wait: the error of a call says how long; or raise it where it stands"
             yield Explanation(
@@ -503,7 +510,7 @@ def reasons(
         idle = Explanation(what, commands.about("serve", options=("--background",)))
         here = [] if subject.failed_last else [idle]  # else its failure is the reason
         here, sessions = [*here, *([subject.login()] if row.needs_auth else [])], []
-    here = [*subject.silence(), *here]
+    here = [*subject.silence(), *subject.quarantine(), *here]
     first, then = (subject.failure(), here) if subject.failed_last else (here, subject.failure())
     return [*first, *then, *subject.trouble(), *past.told(), *sessions, *subject.tools()]
 
