@@ -262,6 +262,12 @@ class FakeRoom(_AnyRoom):
     def client_came(self) -> None:
         pass
 
+    def set_log_level(self, level: str, server: str | None = None) -> None:
+        pass
+
+    def roots_changed(self) -> None:
+        pass
+
     is_learning = False
     finds_by_meaning = False
 
