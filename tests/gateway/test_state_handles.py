@@ -1,4 +1,5 @@
-"""A client without a session has state of its own by a handle: real HTTP, and real servers that remember."""
+"""A client without a session has state of its own by a handle: real HTTP, and servers that remember; real ones where
+one is tried beside them, and once alone."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import base64
 import json
 import sys
 import time
+from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,7 +29,7 @@ from greenroom import Greenroom
 from greenroom.gateway.doors.http_auth import Access, BearerToken, OAuth, Terms
 from greenroom.gateway.doors.http_request import Rules
 from greenroom.gateway.state_handles import META_KEY, NEW_STATE, STATE
-from greenroom.testing.fake_servers import FakeServer
+from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
 ANN, BEN = "token-of-ann-0123456789", "token-of-ben-0123456789"
 TOKENS = (BearerToken.of("ann", ANN), BearerToken.of("ben", BEN))
@@ -41,13 +43,34 @@ CONFIG: dict[str, Any] = {
 }
 
 
+def keeping_notes() -> FakeServer:
+    """As `NOTES` is: it forgets them with its process."""
+    kept = defaultdict[int, list[str]](list)
+
+    def answer(call: Any) -> dict[str, Any]:
+        if call.tool == "add":
+            kept[call.start].append(call["text"])
+        return {"content": [], "structuredContent": {"notes": kept[call.start]}}
+
+    takes = {"type": "object", "properties": {}}
+    return FakeServer(tools=[tool(name, inputSchema=takes) for name in ("add", "find")], handler=answer)
+
+
+def open_notes() -> Greenroom:
+    """A room with fakes of the servers of `CONFIG`."""
+    fakes = fake_connectors({name: keeping_notes() for name in CONFIG["mcpServers"]})
+    return Greenroom.open(CONFIG, cache_path=":memory:", connectors=fakes)
+
+
 @asynccontextmanager
 async def door(
-    *, expose: str = "direct", rules: Rules | None = None, config: Any = CONFIG, audit: Any = None
+    *, expose: str = "direct", rules: Rules | None = None, config: Any = None, audit: Any = None
 ) -> AsyncGenerator[Opened]:
+    """`config`: real servers."""
     access, rules = Access("127.0.0.1", TOKENS), rules or Rules(state_handles=True)
-    async with Greenroom.open(config, cache_path=":memory:", audit=audit) as room:
-        for server, said in config["mcpServers"].items():
+    real = config and Greenroom.open(config, cache_path=":memory:", audit=audit)
+    async with real or open_notes() as room:
+        for server, said in (config or CONFIG)["mcpServers"].items():
             if said["isolation"] == "persistent":
                 await room.connect(server)
         await room.catalogued()
@@ -84,7 +107,7 @@ def is_gone(result: dict[str, Any]) -> bool:
 @on_asyncio
 @in_real_time
 async def test_agents_that_look_alike_keep_their_state_apart_by_handles() -> None:
-    async with door() as opened:
+    async with door(config=CONFIG) as opened:
         one, other = await new_state(opened), await new_state(opened)
         assert one != other
         await call(opened, "notes_add", text="of the one", **{STATE: one})
@@ -395,7 +418,7 @@ async def oauth_door(**terms: Any) -> AsyncGenerator[tuple[Opened, AuthServer]]:
                 "127.0.0.1", (BearerToken.of("oauth-ann", ANN),), oauth=OAuth(said, lambda _note: None)
             )
 
-        async with Greenroom.open(CONFIG, cache_path=":memory:") as room:
+        async with open_notes() as room:
             await room.connect("board")
             await room.catalogued()
             async with http_door(room, access=access, rules=Rules(state_handles=True)) as opened:
