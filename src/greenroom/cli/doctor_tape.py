@@ -63,23 +63,23 @@ def tape_last_minutes(
     parts = list(gateway.parts("tape", seconds=60 * RECENT_MINUTES, redact=list(redact)))
     write_tape(path, map(str.encode, parts))
     tape = read_tape(path)
-    is_open = sum(call.outcome == "open" for call in tape.calls)
+    unended = sum(call.outcome == "open" for call in tape.calls)
     large = sum(bool(call.left_out) for call in tape.calls)
     said = RecentTapeJson(
         tape=os.path.abspath(path),
         pid=gateway.pid,
         bytes=path.stat().st_size,
         calls=len(tape.calls),
-        open=is_open,
+        open=unended,
         left_out=large,
         events=len(tape.events),
         servers=tape.servers,
     )
-    show("\n".join(_lines(path, tape, is_open, large)), said, as_json)
+    show("\n".join(_lines(path, tape, unended, large)), said, as_json)
     return 0
 
 
-def _lines(path: Path, tape: Tape, is_open: int, large: int) -> list[str]:
+def _lines(path: Path, tape: Tape, unended: int, large: int) -> list[str]:
     from ..tape.story import end_of, took
 
     of_servers = f"{counted(len(tape.calls), 'call')} of {counted(len(tape.servers), 'server')}"
@@ -87,8 +87,8 @@ def _lines(path: Path, tape: Tape, is_open: int, large: int) -> list[str]:
     # Up to now, also if nothing has happened for a while. The clock may have been set back since.
     since = max(time.time() - tape.head.at, end_of(tape))
     lines = [f"{one_line(os.fspath(path))} has the last {took(since)}: {what}."]
-    if is_open:
-        lines.append(f"{counted(is_open, 'call')} had not ended.")
+    if unended:
+        lines.append(f"{counted(unended, 'call')} had not ended.")
     if large:
         lines.append(
             f"What {counted(large, 'call')} had was too large: its size is there, and not its content."

@@ -294,15 +294,15 @@ _TIMEOUT: Final = 10_000.0  # milliseconds, when the file says nothing
 _Timeout: TypeAlias = Annotated[float, wanted("a number of milliseconds above 0", gt=0, le=60_000)]
 
 
-class _HeadersCommand(Struct, forbid_unknown_fields=True):
+class _HeadersCommand(Struct, forbid_unknown_fields=True, rename="camel"):
     command: Text
     args: Texts | None = None
     env: TextMap | None = None
-    timeoutMs: _Timeout | None = None  # noqa: N815
+    timeout_ms: _Timeout | None = None
 
 
 def _headers_command(read: _HeadersCommand) -> Mapping[str, Any]:
-    seconds = (_TIMEOUT if read.timeoutMs is None else read.timeoutMs) / 1000
+    seconds = (_TIMEOUT if read.timeout_ms is None else read.timeout_ms) / 1000
     return {"command": read.command, "args": read.args or (), "env": read.env or {}, "timeoutMs": seconds}
 
 
