@@ -15,12 +15,13 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import attrs
 
 from ..protocol.errors import UsageError
+from ..protocol.json_values import is_array
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.safe_text import whole
 from .document_references import Raw, is_object, member, text
@@ -131,7 +132,7 @@ def form_fields(encoding: Raw, value: Mapping[str, Any], fault: Fault) -> Iterat
 
 def _field(name: str, value: Any, said: Raw) -> Iterator[str]:
     if not said.keys() & _STYLED:
-        items = cast("list[Any]", value) if isinstance(value, list) else [value]
+        items = value if is_array(value) else [value]
         label = encoded(name)
         yield from within_bounds(f"{label}={encoded(plain(each))}" for each in items if each is not None)
         return
@@ -169,7 +170,7 @@ def _parts(root: Raw, body: BodyInput, value: Mapping[str, Any], fault: Fault) -
             continue
         media = text(encoding, "contentType").partition(",")[0].strip()
         media = media if _MEDIA.fullmatch(media) and "*" not in media else ""
-        items = cast("list[Any]", each) if isinstance(each, list) else [each]
+        items = each if is_array(each) else [each]
         for item in items:
             if is_file(root, schema) or is_file(root, member(schema, "items")):
                 yield _file(name, name, item, media or OCTETS, fault)

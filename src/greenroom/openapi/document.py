@@ -16,13 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from itertools import islice
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import attrs
 import msgspec
 
 from ..config.file_formats import NotYamlError, load_large_yaml
 from ..protocol.bounds import HTTP_PLACE_CHARACTERS, ITEM_BYTES, KIB, MIB
+from ..protocol.json_values import array_or_empty
 from ..protocol.jsonrpc.encoding import UNREADABLE, decode
 from ..protocol.safe_text import one_line
 from ..protocol.value_count import has_more_escapes, has_more_values
@@ -347,16 +348,13 @@ def _operation(
     words = ["Deprecated."] if raw.get("deprecated") is True else []
     words += [title] if title and title not in description else []
     words += [description] if description else []
-    tags = raw.get("tags")
     return Operation(
         name=tool_name(operation_id or f"{method.lower()}_{path}", names),
         method=method,
         path=path,
         title=title,
         description="\n\n".join(words) or f"{method} {path}",
-        tags=tuple(each for each in cast("list[Any]", tags)[:_TAGS] if isinstance(each, str))
-        if isinstance(tags, list)
-        else (),
+        tags=tuple(each for each in array_or_empty(raw.get("tags"))[:_TAGS] if isinstance(each, str)),
         operation_id=operation_id,
         source=source,
         kept=kept,

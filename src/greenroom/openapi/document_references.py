@@ -8,10 +8,12 @@ that look so themselves. Both readings are tried, the literal one first.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, TypeGuard, cast
+from collections.abc import Sequence
+from typing import Any, Final, TypeGuard
 from urllib.parse import unquote
 
 from ..protocol.bounds import DEPTH
+from ..protocol.json_values import array_or_empty
 
 Raw = dict[str, Any]  # an object of the document, as it was decoded
 _POSITION: Final = re.compile("[0-9]{1,9}")
@@ -31,9 +33,7 @@ def is_object(value: object) -> TypeGuard[Raw]:
 
 def objects(value: object) -> list[Raw]:
     """The objects in a list; nothing for anything else."""
-    return (
-        [each for each in cast("list[object]", value) if is_object(each)] if isinstance(value, list) else []
-    )
+    return [each for each in array_or_empty(value) if is_object(each)]
 
 
 def member(value: object, name: str) -> Raw:
@@ -91,12 +91,11 @@ def _step(place: object, part: str, reference: str) -> Any:
     raise BrokenReference(f"{shown(reference)} leads nowhere")
 
 
-def _under(place: object, key: str) -> list[Any]:
+def _under(place: object, key: str) -> Sequence[Any]:
     """What is there under this key or position, if anything."""
     if is_object(place):
         return [place[key]] if key in place else []
-    items = cast("list[Any]", place) if isinstance(place, list) else []
-    return items[int(key) : int(key) + 1] if _POSITION.fullmatch(key) else []
+    return array_or_empty(place)[int(key) : int(key) + 1] if _POSITION.fullmatch(key) else []
 
 
 def _unescaped(part: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 import attrs
 
 from ..protocol.errors import Problem
+from ..protocol.json_values import array_or_empty
 from ..protocol.near_names import meant
 from .document_references import Raw, is_object, member, text
 from .inputs import (
@@ -131,7 +132,7 @@ def _operation(name: str, said: Raw) -> Operation:
 def _from_schema(said: Raw, method: str, path: str) -> Inputs:
     """The inputs of a tool that has one schema for all arguments."""
     schema = member(said, "inputSchema")
-    required = cast("list[Any]", schema.get("required")) if isinstance(schema.get("required"), list) else []
+    required = array_or_empty(schema.get("required"))
     in_path, properties = set(template_names(path)), member(schema, "properties")
     of_body = dict[str, Property]()
     parameters = list[ApiParameter]()

@@ -23,12 +23,13 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import unquote
 
 from ..protocol.bounds import DEPTH, KIB
+from ..protocol.json_values import array_or_empty, is_array
 from ..protocol.jsonrpc.encoding import UNWRITABLE, encode
 from .document_names import Names
 from .document_references import BrokenReference, Raw, at, followed, is_object, text
@@ -94,7 +95,7 @@ def _is_pattern(value: Any) -> bool:
 
 
 def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
+    return is_array(value) and all(isinstance(each, str) for each in value)
 
 
 _PLAIN: Final[Mapping[str, Callable[[Any], bool]]] = {
@@ -104,7 +105,7 @@ _PLAIN: Final[Mapping[str, Callable[[Any], bool]]] = {
     "const": lambda _: True,
     "default": lambda _: True,
     "deprecated": lambda value: isinstance(value, bool),
-    "enum": lambda value: isinstance(value, list) and bool(cast("list[Any]", value)),
+    "enum": lambda value: is_array(value) and bool(value),
     "pattern": _is_pattern,
     "required": _is_names,
     "uniqueItems": lambda value: isinstance(value, bool),
@@ -238,9 +239,9 @@ class SchemaWriter:
             self._write_plain(said, keyword, schema)
         elif keyword in _NAMED and is_object(value):
             said[keyword] = dict(self._named(keyword, value, depth + 2))
-        elif (keyword in _MANY or keyword == "items") and isinstance(value, list) and value:
+        elif (keyword in _MANY or keyword == "items") and is_array(value) and value:
             name = "prefixItems" if keyword == "items" else keyword
-            said[name] = list(self._many(cast("list[Any]", value), depth + 2))
+            said[name] = list(self._many(value, depth + 2))
         elif keyword in _ONE and isinstance(value, dict | bool):
             said[keyword] = self.place(cast("Any", value), depth=depth + 1)
 
@@ -280,7 +281,7 @@ class SchemaWriter:
                 self._left -= _length(name)
                 yield name, self.place(each, depth=depth)
 
-    def _many(self, schemas: list[Any], depth: int) -> Iterator[Any]:
+    def _many(self, schemas: Sequence[Any], depth: int) -> Iterator[Any]:
         self._left -= _BRACKET
         least = self._left // 2
         for each in schemas:
@@ -401,7 +402,7 @@ def _or_null(said: Raw) -> Raw:
     kinds = [kind] if isinstance(kind, str) else kind
     said["type"] = kinds if "null" in kinds else [*kinds, "null"]
     if isinstance(values := said.get("enum"), list) and None not in values:
-        said["enum"] = [*cast("list[Any]", values), None]
+        said["enum"] = [*values, None]
     return said
 
 
@@ -438,7 +439,7 @@ def members(root: Raw, schema: object) -> Members | None:
             continue
         seen.add(id(said))
         parts, properties = said.get("allOf"), cast("Raw", said.get("properties") or {})
-        waiting += reversed(cast("list[Any]", parts) if isinstance(parts, list) else [])
+        waiting += reversed(array_or_empty(parts))
         if max(len(waiting), len(seen)) > _PARTS or len(properties) + len(found.properties) > PROPERTIES:
             return None
         for name, each in properties.items():
@@ -454,7 +455,7 @@ def _is_plain_object(said: Raw) -> bool:
         return False
     if properties is not None and not is_object(properties):
         return False
-    if kind is None and not properties and not isinstance(parts, list) and "required" not in said:
+    if kind is None and not properties and not is_array(parts) and "required" not in said:
         return False
     return _BINDING.isdisjoint(said)
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from ..protocol.bounds import MIB
+from ..protocol.json_values import is_array, is_object
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.safe_text import whole
 
@@ -44,9 +45,8 @@ class Style(NamedTuple):
     def expanded(self, name: str, value: Any, encode: Encode, *, explode: bool) -> str | None:
         """The value in this style; None when it is no value (null, or a list or an object of nothing). `name` is
         written as it is. Raises ValueError."""
-        if isinstance(value, Mapping):
-            said = cast("Mapping[str, Any]", value)
-            pairs = [(key, each) for key, each in said.items() if each is not None]
+        if is_object(value):
+            pairs = [(key, each) for key, each in value.items() if each is not None]
             mark = (self.separator if explode else self.delimiter, "=" if explode else "")
             parts = [
                 tuple(_part(text, encode, mark) for text in (str(key), plain(each))) for key, each in pairs
@@ -54,11 +54,9 @@ class Style(NamedTuple):
             return self._joined(
                 name, ["=".join(pair) for pair in parts] if explode else list(chain(*parts)), explode
             )
-        if isinstance(value, list | tuple):
+        if is_array(value):
             mark = (self.separator if explode else self.delimiter,)
-            items = [
-                _part(plain(each), encode, mark) for each in cast("list[Any]", value) if each is not None
-            ]
+            items = [_part(plain(each), encode, mark) for each in value if each is not None]
             if explode and self.named:
                 named = within_bounds(self._named(name, each) for each in items)
                 return self.first + self.separator.join(named) if items else None
@@ -155,13 +153,13 @@ def _part(text: str, encode: Encode, marks: tuple[str, ...]) -> str:
 def _leaves(place: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     if depth > _DEEPEST:
         raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
-    if isinstance(value, Mapping):
-        for key, each in cast("Mapping[str, Any]", value).items():
+    if is_object(value):
+        for key, each in value.items():
             if "[" in str(key) or "]" in str(key):
                 raise ValueError(f"the key {str(key)[:100]!r} in it has brackets, which mean a place there")
             yield from _leaves(f"{place}[{key}]", each, depth + 1)
-    elif isinstance(value, list | tuple):
-        items = [each for each in cast("list[Any]", value) if each is not None]
+    elif is_array(value):
+        items = [each for each in value if each is not None]
         is_plain = not any(isinstance(each, Mapping | list | tuple) for each in items)
         for number, each in enumerate(items):
             yield from _leaves(f"{place}[{'' if is_plain else number}]", each, depth + 1)

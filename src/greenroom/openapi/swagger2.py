@@ -8,8 +8,9 @@ media types.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from ..protocol.json_values import array_or_empty
 from .document_references import Raw, is_object, member, text
 
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -86,15 +87,13 @@ def content(root: Raw, operation: Raw, response: Raw) -> Raw:
 def media_types(root: Raw, operation: Raw, key: str) -> list[str]:
     """What an operation consumes or produces, of its own or as the whole document says."""
     said = operation.get(key, root.get(key))
-    listed = cast("list[Any]", said)[:MEDIA] if isinstance(said, list) else []
-    return [each for each in listed if isinstance(each, str)]
+    return [each for each in array_or_empty(said)[:MEDIA] if isinstance(each, str)]
 
 
 def servers(root: Raw) -> list[Raw]:
     """The servers that `schemes`, `host` and `basePath` say."""
     host, base = text(root, "host"), text(root, "basePath")
-    said = root.get("schemes")
-    schemes = [each for each in _SCHEMES if each in cast("list[Any]", said)] if isinstance(said, list) else []
+    schemes = [each for each in _SCHEMES if each in array_or_empty(root.get("schemes"))]
     if not host:
         return [{"url": base}] if base else []
     return [{"url": f"{scheme}://{host}{base}"} for scheme in schemes or ["https"]]
