@@ -27,8 +27,9 @@ from tests.support.stdio import Call, Recorder
 from greenroom.actors.backend import current_backend
 from greenroom.actors.transports.line_peer import LinePeer
 from greenroom.gateway.doors.stdio_door import StdioDoor
-from greenroom.gateway.endpoint import Endpoint
+from greenroom.gateway.endpoint import ClientSession, Endpoint
 from greenroom.gateway.exposures.proxy import Proxy
+from greenroom.gateway.inbound_budget import InboundBudget
 from greenroom.protocol.jsonrpc.incoming import decode_result
 from greenroom.protocol.jsonrpc.terms import WireFault
 
@@ -276,10 +277,10 @@ class Outlet:
         return True
 
 
-def endpoint(notes: Callable[[str], None]) -> Endpoint:
+def session(outlet: Any, spawn: Callable[..., object], notes: Callable[[str], None]) -> ClientSession:
     room: Any = FakeRoom()
     room.answer = {"content": []}
-    return Endpoint(Proxy(room), "9.9", note=notes)
+    return ClientSession(Endpoint("9.9", notes, InboundBudget(lambda: 1 << 30)), Proxy(room), outlet, spawn)
 
 
 MCP = st.builds(
@@ -312,7 +313,7 @@ def test_whatever_a_client_says_gets_an_answer_or_is_no_request(said: list[bytes
 
     async def main() -> None:
         async with anyio.create_task_group() as group:
-            talk = endpoint(notes.append).open(outlet, group.start_soon)
+            talk = session(outlet, group.start_soon, notes.append)
             for line in said:
                 before = len(outlet.sent) + talk.in_flight
                 talk.receive(line)
@@ -335,7 +336,7 @@ def test_whatever_a_client_says_gets_an_answer_or_is_no_request(said: list[bytes
 )
 def test_what_is_not_utf8_is_answered_and_never_sent_back(line: bytes, echoed: object) -> None:
     outlet = Outlet()
-    endpoint(lambda _note: None).open(outlet, lambda _work: None).receive(line)
+    session(outlet, lambda _work: None, lambda _note: None).receive(line)
 
     assert [message["id"] for message in outlet.sent] == [echoed]
 
@@ -361,7 +362,7 @@ def test_after_any_junk_the_door_still_answers(loop: str, said: list[bytes], cut
             notes = list[str]()
             with door.opened():
                 async with anyio.create_task_group() as group:
-                    talk = endpoint(notes.append).open(door, group.start_soon)
+                    talk = session(door, group.start_soon, notes.append)
                     group.start_soon(door.write)
                     group.start_soon(door.read, talk.receive)
                     ping = b'{"jsonrpc":"2.0","id":"last","method":"ping"}'

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 import anyio
 
-from greenroom.gateway.endpoint import Endpoint
+from greenroom.gateway.endpoint import ClientSession, Endpoint
+from greenroom.gateway.inbound_budget import InboundBudget
 
 HELLO: Mapping[str, Any] = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t", "version": "1"}}
 
@@ -35,8 +36,9 @@ class MemoryClient:
         self._number = 0
         self._seen = 0
         if exposure is not None:
-            endpoint = Endpoint(exposure, "9.9", note=self.notes.append, **options)
-            self.session = endpoint.open(self, lambda *work: self.spawn(*work))
+            options.setdefault("inbound_budget", InboundBudget(lambda: 1 << 30))
+            endpoint = Endpoint("9.9", self.notes.append, **options)
+            self.session = ClientSession(endpoint, exposure, self, lambda *work: self.spawn(*work))
 
     @classmethod
     def met(cls, exposure: Any, spawn: Any = None, **capabilities: Any) -> Self:

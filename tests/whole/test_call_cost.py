@@ -19,9 +19,10 @@ from tests.support.patience import PATIENCE
 
 from greenroom import Greenroom
 from greenroom.actors.call import Call
-from greenroom.gateway.endpoint import Endpoint
+from greenroom.gateway.endpoint import ClientSession, Endpoint
 from greenroom.gateway.exposures.direct import Direct
 from greenroom.gateway.exposures.proxy import Proxy
+from greenroom.gateway.inbound_budget import InboundBudget
 from greenroom.supervisor.room import port_of
 
 ECHO = {"command": sys.executable, "args": ["-S", "src/greenroom/testing/servers/echo.py"]}
@@ -101,7 +102,8 @@ async def test_a_call_at_a_door_is_few_calls_of_ours(
         seen = port_of(session)
         await seen.catalogued()  # else its lists may come, and be taken in, while calls are counted
         await seen.settled()
-        client = Endpoint(door(seen), "1").open(outlet, tasks.start_soon)
+        endpoint = Endpoint("1", print, InboundBudget(lambda: 1 << 30))
+        client = ClientSession(endpoint, door(seen), outlet, tasks.start_soon)
         lines = [ask(number) for number in range(CALLS + 1)]
 
         async def call(line: bytes) -> None:

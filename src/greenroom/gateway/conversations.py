@@ -82,10 +82,10 @@ class Conversations:
         self._room = room
         self._port = port_of(room)
         self._expose = _checked(expose)
-        self._version = version
         self._note = note
         self._commands = commands
         self.inbound_budget: InboundBudget = InboundBudget(lambda: room.config.settings.max_queued_bytes)
+        self._endpoint = Endpoint(version, note, self.inbound_budget, commands)
         self.task_store: TaskStore = TaskStore(_folder(room, note))
         self._clients: dict[ClientSession, Exposure] = {}
         # Of the direct door's clients, by their profiles.
@@ -138,14 +138,7 @@ class Conversations:
             await ends.enter_async_context(session)
             shown = await self._frequently(expose, spawn)
             exposure = around(self._exposure(expose, port, view, shown), port)
-            endpoint = Endpoint(
-                exposure,
-                self._version,
-                note=self._note,
-                inbound_budget=self.inbound_budget,
-                commands=self._commands,
-            )
-            client = _opened(endpoint, outlet, spawn, port)
+            client = _opened(self._endpoint, exposure, outlet, spawn, port)
             client.on_introduced = partial(_introduced, port, spawn)
             client.identify = port.identify
             is_known = door != "http" or subject is not None
@@ -339,14 +332,16 @@ def _folder(room: Greenroom, note: Callable[[str], None]) -> TaskFolder | None:
     return TaskFolder(Path(named).expanduser(), note)
 
 
-def _opened(endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort) -> ClientSession:
+def _opened(
+    endpoint: Endpoint, exposure: Exposure, outlet: Outlet, spawn: Spawn, port: RoomPort
+) -> ClientSession:
     """The conversation of a new client."""
     tracing: Tracing | None = port.services.attachment(TRACES)
     if tracing is None:
-        return endpoint.open(outlet, spawn)
+        return ClientSession(endpoint, exposure, outlet, spawn)
     from .traced_session import TracedSession
 
-    return TracedSession(endpoint, outlet, spawn, port, tracing)
+    return TracedSession(endpoint, exposure, outlet, spawn, port, tracing)
 
 
 class _TaskMakers:

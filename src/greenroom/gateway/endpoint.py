@@ -30,7 +30,6 @@ from ..actors.open_requests import IncomingTable, RequestTable, mark_sent
 from ..actors.peer import Exchange
 from ..actors.timers import at_most
 from ..actors.workers import aside
-from ..config.model import Settings
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import DECODED_VALUES, ERROR_BYTES, LARGE_MESSAGE
 from ..protocol.errors import RpcRefusal
@@ -55,7 +54,7 @@ from .jobs import (
     read_large,
     stateless_meta,
 )
-from .next_steps import Commands
+from .next_steps import PLAIN, Commands
 
 if TYPE_CHECKING:
     from .client_tasks import ClientTask, TaskHandler
@@ -76,10 +75,6 @@ class Outlet(Protocol):
         ...
 
 
-def _no_note(_text: str) -> None:
-    pass
-
-
 def _nobody_asks(*_what: object, **_how: object) -> None:
     pass
 
@@ -87,35 +82,28 @@ def _nobody_asks(*_what: object, **_how: object) -> None:
 class Endpoint(msgspec.Struct, frozen=True, eq=False):
     """What all client sessions of a gateway share.
 
-    `version` is Greenroom's own, which clients are told. `max_open` bounds the requests that one client may have in
-    flight, and `inbound_budget` the bytes of all that wait. `note` is given the texts that belong in the log.
-    `commands` are the commands that clients are told of.
+    `version` is Greenroom's own, which clients are told. `note` is given the texts that belong in the log.
+    `inbound_budget` bounds the bytes of all requests that wait, and `max_open` the requests that one client may have in
+    flight. `commands` are the commands that clients are told of.
     """
 
-    exposure: Exposure
     version: str
+    note: Callable[[str], None]
+    inbound_budget: InboundBudget
+    commands: Commands = PLAIN
     max_open: int = 1024
-    note: Callable[[str], None] = _no_note
-    inbound_budget: InboundBudget = msgspec.field(
-        default_factory=lambda: InboundBudget(lambda: Settings().max_queued_bytes)
-    )
-    commands: Commands = msgspec.field(default_factory=Commands)
-
-    def open(self, outlet: Outlet, spawn: Spawn) -> ClientSession:
-        """Open the session of one client. `spawn` runs a coroutine function in a task group that outlives the
-        session's answers."""
-        return ClientSession(self, outlet, spawn)
 
     def server_info(self) -> dict[str, str]:
         return {"name": "greenroom", "title": "Greenroom", "version": self.version}
 
 
 class ClientSession:
-    """One client. `receive` is given its lines, one at a time; answers go to its outlet, in any order."""
+    """One client, which is shown `exposure`. `receive` is given its lines, one at a time; answers go to its outlet, in
+    any order. `spawn` runs a coroutine function in a task group that outlives these answers."""
 
-    def __init__(self, endpoint: Endpoint, outlet: Outlet, spawn: Spawn) -> None:
+    def __init__(self, endpoint: Endpoint, exposure: Exposure, outlet: Outlet, spawn: Spawn) -> None:
         self._endpoint = endpoint
-        self._exposure = endpoint.exposure
+        self._exposure = exposure
         self.kind_of_job: type[Job] = Job
         self._outlet = outlet
         self._spawn = spawn

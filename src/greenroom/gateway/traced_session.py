@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..observe.tracing import Tracing
     from ..supervisor.port import RoomPort
     from .endpoint import Endpoint, Outlet
+    from .exposures.exposure import Exposure
     from .jobs import Spawn
 
 
@@ -154,9 +155,15 @@ class TracedSession(ClientSession):
     """The conversation of one client of a traced room."""
 
     def __init__(
-        self, endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort, tracing: Tracing
+        self,
+        endpoint: Endpoint,
+        exposure: Exposure,
+        outlet: Outlet,
+        spawn: Spawn,
+        port: RoomPort,
+        tracing: Tracing,
     ) -> None:
-        super().__init__(endpoint, outlet, spawn)
+        super().__init__(endpoint, exposure, outlet, spawn)
         self.kind_of_job: type[Job] = TracedJob
         self.port = port
         self.tracing = tracing
