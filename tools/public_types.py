@@ -12,21 +12,12 @@ import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 ADAPTERS = "greenroom.adapters."
-# The module of each framework that not every environment for checks has.
-FRAMEWORKS = {
-    "claude_agent_sdk": "claude_agent_sdk",
-    "google_adk": "google.adk",
-    "langchain": "langchain_core",
-    "openai_agents": "agents",
-    "inspect_ai": "inspect_ai",
-    "pydantic_ai": "pydantic_ai",
-    "verifiers": "verifiers",
-}
 
 
 def main() -> int:
@@ -58,16 +49,17 @@ def _is_missing(symbol: dict[str, Any]) -> bool:
     if not symbol["isExported"] or (symbol["isTypeKnown"] and not symbol["isTypeAmbiguous"]):
         return False
     name: str = symbol["name"]
-    module = name.removeprefix(ADAPTERS).split(".", 1)[0] if name.startswith(ADAPTERS) else ""
-    framework = FRAMEWORKS.get(module)
-    return framework is None or _is_installed(framework)
+    return not name.startswith(ADAPTERS) or _is_there(name.removeprefix(ADAPTERS).split(".", 1)[0])
 
 
-def _is_installed(module: str) -> bool:
+@cache
+def _is_there(adapter: str) -> bool:
+    """Whether what an adapter is made of is installed."""
     try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package above it
+        import_module(ADAPTERS + adapter)
+    except ImportError:
         return False
+    return True
 
 
 if __name__ == "__main__":
