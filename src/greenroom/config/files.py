@@ -155,7 +155,9 @@ def _load(
     layers = (*ours, *theirs, *weakest)
     config = merge(layers, environ=around.environ, strict=not found, problems=problems, is_file=True)
     places += (place for kind in (*kinds, *more_kinds) for place in places_of(kind, around))
-    places += (Path(file) for one in asked for file in (*one.env_files, *one.documents))
+    places += (
+        Path(file) for one in asked for kind in ("envFiles", "documents") for file in one.matter.get(kind, ())
+    )
     files = tuple(dict.fromkeys((*own.files, *foreign.files, *nested.files)))
     layers = (*own.layers, *foreign.layers, *nested.layers)
     usable = {layer.source for layer in layers if is_object(layer.raw)}
@@ -281,13 +283,15 @@ def with_named_files(
         if definition.env_file is not None:
             path = _path(definition, "env_file", definition.env_file, cwd, environ)
             of_project = agreed.get(definition.sources.get("env_file", ""))
-            known = None if of_project is None else of_project.env_files.get(str(path)) or {}
+            known: Mapping[str, str | None] | None = None
+            if of_project is not None:
+                known = of_project.of_file("envFiles", path) or {}
             more = {"env_file": str(path), "env_file_state": _state(path), "env_file_agreed": known}
             files.append(str(path))
         if definition.openapi is not None and not is_url(expand_path(definition.openapi, environ)):
             path = _path(definition, "openapi", definition.openapi, cwd, environ)
             of_project = agreed.get(definition.sources.get("openapi", ""))
-            print_ = None if of_project is None else of_project.documents.get(str(path)) or ""
+            print_ = None if of_project is None else of_project.of_file("documents", path) or ""
             more |= {"openapi": str(path), "openapi_state": _state(path), "openapi_agreed": print_}
             files.append(str(path))
         if definition.uploads is not None:

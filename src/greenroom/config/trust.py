@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -49,17 +49,19 @@ _VERSION: Final = 1
 
 class ProjectFile(msgspec.Struct, frozen=True):
     """A file of a project that needs its owner's yes. `digest` is None when no digest can be made of it: then it is
-    never obeyed. `servers`: the names of the servers that it defines. `env_files`: what was read of each `envFile` that
-    it names (`secret_sources.agreed_part`); None: it could not be read. `documents`: the print of the document of each
-    HTTP API that it names, where that is a file."""
+    never obeyed. `servers`: the names of the servers that it defines. `matter` is what matters of it, and of the files
+    that it names: under `envFiles`, what was read of each (`secret_sources.agreed_part`; None: it could not be read),
+    and under `documents`, the print of each document of an HTTP API that is a file."""
 
     file: str
     directory: str
     matter: Mapping[str, Any]
     servers: tuple[str, ...]
     digest: str | None
-    env_files: Mapping[str, Mapping[str, str | None] | None] = {}
-    documents: Mapping[str, str | None] = {}
+
+    def of_file(self, kind: Literal["envFiles", "documents"], path: Path) -> Any:
+        """What matters of a file that it names; None: it could not be read."""
+        return self.matter.get(kind, {}).get(str(path))
 
 
 Judge = Callable[[ProjectFile], bool]
@@ -124,14 +126,12 @@ def _asked(layer: ConfigLayer, cwd: Path, environ: Mapping[str, str], found: boo
     names = tuple(name for name in (*alone.servers, *alone.broken) if name not in itself)
     try:
         named = _named_files(matter, layer.source, cwd, environ)
-        env_files = _env_files(named)
-        documents = {path: _print_in(path) for path in named["openapi"]}
-        matter |= {"envFiles": env_files} if env_files else {}
-        matter |= {"documents": documents} if documents else {}
+        files = {"envFiles": _env_files(named), "documents": {p: _print_in(p) for p in named["openapi"]}}
+        matter |= {kind: found for kind, found in files.items() if found}
         known = digest(layer.source, str(cwd), matter)
     except ValueError:
-        env_files, documents, known = {}, {}, None
-    return ProjectFile(layer.source, str(cwd), matter, names, known, env_files, documents)
+        known = None
+    return ProjectFile(layer.source, str(cwd), matter, names, known)
 
 
 def _named_files(
@@ -306,16 +306,18 @@ _RUNS: Final = lazy_pattern(r"[;|&`<>]|\$\(")
 
 def shown_matter(matter: Mapping[str, Any]) -> dict[str, Any]:
     """What matters in a file (`what_matters`), in the same shape, without secrets."""
-    return {
-        key: {name: _entry(entry) if is_object(entry) else entry for name, entry in value.items()}
-        if key == "mcpServers"
-        else _files_shown(value)
-        if key == "envFiles"
-        else value  # of the documents their prints
-        if key == "documents"
-        else _by_name("", value)
-        for key, value in matter.items()
-    }
+    found: dict[str, Any] = {}
+    for key, value in matter.items():
+        match key:
+            case "mcpServers":
+                found[key] = {name: _entry(each) if is_object(each) else each for name, each in value.items()}
+            case "envFiles":
+                found[key] = _files_shown(value)
+            case "documents":
+                found[key] = value  # their prints
+            case _:
+                found[key] = _by_name("", value)
+    return found
 
 
 def _files_shown(files: Mapping[str, Mapping[str, str | None] | None]) -> dict[str, Any]:
