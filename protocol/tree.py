@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from .safe_text import one_line
-from .status import ServerStatus, scope_in_words
+from .status import ServerStatus, about, scope_in_words
 
 NodeKind = Literal["room", "supervisor", "server", "connection", "session", "call"]
 
@@ -169,7 +169,7 @@ def _is_nearly_quarantined(node: TreeNode) -> bool:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds:.1f} s" if seconds < 10 else about(seconds)
 
 
 # ---- as Mermaid ------------------------------------------------------------------------------------------------------

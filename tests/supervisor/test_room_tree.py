@@ -253,6 +253,11 @@ def test_each_node_is_one_line_and_sums_are_those_below(tree: TreeNode) -> None:
     assert tree.oldest_wait == max(waits, default=None)
 
 
+def test_a_deadline_far_away_is_said_in_a_large_unit() -> None:
+    said = [str(TreeDeadline("next try", seconds)) for seconds in (4.25, 42.0, 3_597.0, 9_000.0)]
+    assert said == ["next try in 4.2 s", "next try in 42 s", "next try in 60 min", "next try in 2 h"]
+
+
 @given(TREES)
 def test_no_name_breaks_out_of_a_mermaid_label(tree: TreeNode) -> None:
     lines = tree.mermaid().split("\n")
