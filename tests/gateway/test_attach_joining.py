@@ -19,6 +19,7 @@ import anyio.to_thread
 import pytest
 from tests.support import run as run_async
 from tests.support.door_rooms import FakeRoom
+from tests.support.patience import PATIENCE
 
 from greenroom.cli import attach_command, serve_command, stop_command
 from greenroom.cli.config_reading import read_config
@@ -629,9 +630,9 @@ def test_a_hello_has_an_end_a_bound_and_two_descriptors(
                 tasks.start_soon(anyio.to_thread.run_sync, sends)
                 if isinstance(said, str):
                     with pytest.raises(BadHello, match=said):
-                        await attach_server._hello(theirs, got)
+                        await attach_server._hello(theirs, got, PATIENCE)
                 else:
-                    assert await attach_server._hello(theirs, got) == said
+                    assert await attach_server._hello(theirs, got, PATIENCE) == said
                     assert len(got) == descriptors
                 theirs.close()
 
@@ -643,17 +644,14 @@ def test_a_hello_has_an_end_a_bound_and_two_descriptors(
             os.close(descriptor)
 
 
-def test_a_silent_line_is_closed_and_whoever_asked_the_room_to_stop_sees_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(attach_server, "_HELLO_WITHIN", 0.02)
+def test_a_silent_line_is_closed_and_whoever_asked_the_room_to_stop_sees_its_end() -> None:
     left, notes = list[bool](), list[str]()
 
     async def main() -> None:
         ours, theirs = socket.socketpair()
         with ours:
             doorway = a_doorway(left, notes)
-            doorway._coming = 1
+            doorway.hello_within, doorway._coming = 0.02, 1
             await doorway._serve_line(theirs)
             assert ours.recv(10) == b""
         assert (left, notes, doorway._coming) == ([], [], 0)

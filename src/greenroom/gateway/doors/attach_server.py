@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ..endpoint import ClientSession
 
 
-_HELLO_WITHIN: Final = 10.0  # seconds
 _LAST_ANSWERS: Final = 1.0  # seconds a client has to read the answers written while the gateway closed
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _PAUSE: Final = 0.2  # seconds until more clients are taken, when no descriptor is left for them
@@ -79,6 +78,7 @@ class Doorway:
     note: Callable[[str], None]
     leave: Callable[[], None]
     is_leaving: Callable[[], bool]
+    hello_within: float = 10.0  # seconds, from when somebody connects
     clients: dict[str, AttachedClient] = attrs.field(factory=dict[str, AttachedClient], init=False)
     why: str = attrs.field(default=STOPPED, init=False)  # why the gateway ends
     _changed: anyio.Event = attrs.field(factory=anyio.Event, init=False)
@@ -172,7 +172,7 @@ class Doorway:
                 try:
                     line.setblocking(False)
                     check_peer(line)
-                    hello = await _hello(line, descriptors)
+                    hello = await _hello(line, descriptors, self.hello_within)
                 finally:
                     self._coming -= 1
                     self._tell()
@@ -275,11 +275,11 @@ class Doorway:
             tasks.cancel_scope.cancel()
 
 
-async def _hello(line: socket.socket, descriptors: list[int]) -> Hello | None:
-    """What comes on a new connection; `descriptors` gets those that came with it. None: nothing came. Raises
-    `BadHello`, `OSError`."""
+async def _hello(line: socket.socket, descriptors: list[int], within: float) -> Hello | None:
+    """What comes on a new connection; `descriptors` gets those that came with it. None: nothing came `within` these
+    seconds. Raises `BadHello`, `OSError`."""
     data = b""
-    async with at_most(_HELLO_WITHIN):
+    async with at_most(within):
         while b"\n" not in data:
             await anyio.wait_readable(line)
             with suppress(BlockingIOError):
