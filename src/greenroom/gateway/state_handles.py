@@ -26,6 +26,7 @@ from ..protocol.bounds import DECODED_VALUES
 from ..protocol.jsonrpc.terms import RpcFault
 from ..protocol.status import about
 from ..protocol.value_count import has_more_values
+from .result_meta import DETAILS
 
 if TYPE_CHECKING:
     from ..supervisor.port import RoomPort
@@ -120,7 +121,7 @@ def no_such_state() -> dict[str, Any]:
         "resultType": "complete",
         "content": [{"type": "text", "text": GONE}],
         "isError": True,
-        "_meta": {"greenroom/details": {"error": "no_such_state"}},
+        "_meta": {DETAILS: {"error": "no_such_state"}},
     }
 
 

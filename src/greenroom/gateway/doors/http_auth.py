@@ -427,7 +427,7 @@ class OAuth:
         if self._generation != self._keys.generation:
             self._remembered.clear()
             self._generation = self._keys.generation
-        digest = hashlib.sha256(token).digest()
+        digest = _digest(token)
         known = self._remembered.get(digest)
         if known is not None:
             if time.time() < known[1]:
@@ -440,7 +440,7 @@ class OAuth:
         known = self.remembered(token)
         if known is not None:
             return known
-        digest = hashlib.sha256(token).digest()
+        digest = _digest(token)
         claims = await self._claims(token)
         caller = self._caller_of(claims)
         if len(self._remembered) >= _REMEMBERED:

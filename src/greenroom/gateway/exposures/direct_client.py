@@ -124,7 +124,7 @@ class DirectClient:
     # ---- its requests ----------------------------------------------------------------------------------------
 
     async def subscribe(self, job: Job, uri: str) -> None:
-        early = _PendingSubscription().early
+        early: Mapping[tuple[str, str], Mapping[str, Any]] = {}
         try:
             if uri not in self._watched:
                 place = self.locate(uri)
