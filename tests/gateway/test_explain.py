@@ -652,7 +652,7 @@ def test_a_running_gateway_explains_what_it_knows_itself(
     whats = [one["what"] for one in calm["reasons"]]
     assert whats[0] == f"It runs as process {calm['status']['pid']}; no calls now."
     assert calm["since"] >= 0.0
-    until = r"It is stopped in \d s unless somebody calls it \(idleTimeout\)\. "
+    until = r"Nobody has called it since it started; it is stopped in \d s unless somebody does\. "
     assert re.fullmatch(until + re.escape(NEXT_CALL), whats[1]), "as its option says"
     assert whats[2].startswith("Called in the last 10 min by ") is False, "a connect is no call"
     policies = {one["key"]: (one["value"], one["file"]) for one in calm["policies"]}

@@ -298,6 +298,10 @@ class _Subject:
         if idle == math.inf:
             return "It is never stopped because nobody calls it (idleTimeout)."
         if left := self.past.seconds_left("idle eviction"):
+            # Mostly it was started for its lists alone, and ends sooner than its idle time.
+            if self.past.since is not None and not self.past.callers:
+                soon = about(math.ceil(left))
+                return f"Nobody has called it since it started; it is stopped in {soon} unless somebody does."
             return f"It is stopped in {about(math.ceil(left))} unless somebody calls it (idleTimeout)."
         return f"It is stopped when nobody has called it for {_span(idle)} (idleTimeout)."
 
