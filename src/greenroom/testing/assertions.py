@@ -49,10 +49,7 @@ def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) 
     checks only on Linux."""
     if room is None:
         return _ProcessWatch(within)
-    if room.drain_report is None or not room.drain_report.is_final:
-        raise AssertionError(
-            "This room has not closed yet: leave its `async with`, or await `room.aclose()`."
-        )
+    _report_of(room)
     if sys.platform == "linux":
         run_id = room.run_id
         refuse_orphans(lambda: of_run(run_id), within)
@@ -119,6 +116,7 @@ def assert_one_outcome_each(
 
 
 def _report_of(source: Greenroom | DrainReport) -> DrainReport:
+    """The drain report of a closed room. Raises `AssertionError` for one that has not closed."""
     from ..protocol.status import DrainReport
 
     report = source if isinstance(source, DrainReport) else source.drain_report

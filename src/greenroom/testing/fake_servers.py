@@ -21,12 +21,12 @@ from ..actors.backend import current_backend
 from ..actors.call import Call
 from ..actors.open_requests import mark_sent
 from ..actors.peer import (
-    Agreement,
     Connection,
     Connector,
     ConnectorFactory,
     Exchange,
     LostReason,
+    NoProcess,
     Peer,
     PeerHooks,
 )
@@ -225,7 +225,7 @@ class FakeAnswers:
 # last lines of stderr, junk is a note, and a hanging server accepts everything and answers nothing.
 
 
-class FakeConnection:
+class FakeConnection(NoProcess):
     """A `Connection` and its `Peer`, and the `Wire` of its far end."""
 
     may_speak_both = False
@@ -235,8 +235,6 @@ class FakeConnection:
         self.server = server
         self.start = start
         self.hooks = hooks
-        self.agreed: Agreement | None = None
-        self.pid: int | None = None
         self.last_heard = 0.0
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
@@ -248,7 +246,6 @@ class FakeConnection:
         self._open: set[Exchange] = set()
         self._asked: dict[str, _FakeQuestion] = {}  # what it has asked its client, by id
         self._watched: set[str] = set()
-        self._over = False
 
     @property
     def peer(self) -> Peer:
@@ -285,36 +282,19 @@ class FakeConnection:
 
     # ---- Connection -------------------------------------------------------------------------------------------------
 
-    @property
-    def last_line(self) -> str:
-        return ""
-
-    @property
-    def has_ended(self) -> bool:
-        return self._over
-
-    def hand_to(self, address: Any, incarnation: int) -> None:
-        pass
-
-    def signs(self) -> object:
-        return None
-
     def stderr_tail(self) -> tuple[str, ...]:
         return self._far.stderr_tail()
 
-    def forget_stderr(self) -> None:
-        pass
-
     async def stop(self, grace: float) -> None:
         with anyio.move_on_after(grace):
-            if self._over:
+            if self.has_ended:
                 await pause(self.server.wreck_latency)
             else:
                 await self._far.close(self.server.stop_latency)
         self.kill_now()
 
     def kill_now(self) -> None:
-        self._over = True
+        self.has_ended = True
         self._open.clear()
         if self in self.server.connections:
             self.server.connections.remove(self)
@@ -329,8 +309,8 @@ class FakeConnection:
 
     def lose(self, reason: LostReason) -> None:
         """The connection is over. Open exchanges are left to their owner."""
-        if not self._over:
-            self._over = True
+        if not self.has_ended:
+            self.has_ended = True
             self._open.clear()
             self.hooks.on_lost(reason)
 
@@ -344,7 +324,7 @@ class FakeConnection:
 
     @property
     def is_over(self) -> bool:
-        return self._over
+        return self.has_ended
 
     def is_waiting(self, exchange: Exchange) -> bool:
         return exchange in self._open
@@ -354,7 +334,7 @@ class FakeConnection:
             return
         self._hear()  # a late answer is a sign of life too
         if exchange not in self._open:
-            if not self._over:
+            if not self.has_ended:
                 self.hooks.on_late_answer(b"" if isinstance(answer, RpcError) else answer)
             return
         self._open.discard(exchange)
