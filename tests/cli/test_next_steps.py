@@ -137,6 +137,8 @@ BROKEN: dict[str, Callable[[Path], None]] = {
 }  # fmt: skip
 # Where a step is right with `--config`, it is without, unless it is about the file that is found.
 FOUND = ("no program", "others may read it", "everybody may write it", "a changed tool")
+# All name the gateway in the background, which is started, cold, where a file may keep it from starting.
+STARTED = ("an entry that is none", "everybody may write it", "an unknown key", "no server")
 PLACED = [
     *(pytest.param(name, True, id=f"{name}, --config") for name in BROKEN),
     *(pytest.param(name, False, id=f"{name}, found") for name in FOUND),
@@ -187,6 +189,8 @@ def test_each_printed_step_works_as_printed(
         steps |= dict.fromkeys(steps_in(output.out + output.err), look)
     assert steps, "something is wrong, so something can be done"
     for step, look in steps.items():
+        if "--background" in step and name not in STARTED:
+            continue
         BROKEN[name](file)
         try:
             check(step, capsys, look)
