@@ -42,17 +42,14 @@ _NAME: Final = 128
 _ESCAPE: Final = lazy_pattern(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\."
 )
-ONCE: Final = "once"
-SESSION: Final = "session"
-DENY: Final = "deny"
 
 
 class Verdict(enum.Enum):
     """What a person, or the program that embeds the room, says about one call."""
 
-    ONCE = ONCE  # this call
-    SESSION = SESSION  # this call, and each with the same tool and arguments in the same session
-    DENY = DENY  # the call is refused
+    ONCE = "once"  # this call
+    SESSION = "session"  # this call, and each with the same tool and arguments in the same session
+    DENY = "deny"  # the call is refused
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -157,9 +154,8 @@ def verdict_of(answer: Mapping[str, Any]) -> Verdict | None:
     if action == "cancel":
         return None
     said = object_or_empty(content).get("allow")
-    if action != "accept" or said not in (ONCE, SESSION):
-        return Verdict.DENY
-    return Verdict(said)
+    yes = [verdict for verdict in (Verdict.ONCE, Verdict.SESSION) if said == verdict.value]
+    return yes[0] if yes and action == "accept" else Verdict.DENY
 
 
 OnApproval = Callable[[ApprovalRequest], Awaitable[Verdict | None]]
