@@ -529,7 +529,7 @@ def test_a_server_in_backoff_is_refused_as_unavailable() -> None:
     room.refuse = Unavailable("clock", failed_ago=7, retry_in=23)
     text, details = asked(room, tool="clock_now")
     assert text.startswith('Server "clock" not available (failed 7 s ago)')
-    step = 'When the cause is mended, mcp({ connect: "clock" }) does not wait; `greenroom explain clock` says more.'
+    step = 'Use mcp({ connect: "clock" }) when its cause is mended; `greenroom explain clock` says more.'
     assert text.endswith(f"Retry in 23 s. {step}"), "a start from the same cause would only fail again"
     assert (details["error"], details["failedAgo"], details["retryIn"]) == ("server_unavailable", 7, 23)
     result = anyio.run(ask, McpTool(room, hints=FOR_PEOPLE), {"tool": "clock_now"})

@@ -465,8 +465,7 @@ FOR_MODELS: Final = Hints(
     learn='Use mcp({ connect: "name" }) to ask one what it has.',
     mend='Use mcp({{ connect: "{server}" }}) to try again; `greenroom explain {typed}` says more.',
     try_now=(
-        'When the cause is mended, mcp({{ connect: "{server}" }}) does not wait; '
-        "`greenroom explain {typed}` says more."
+        'Use mcp({{ connect: "{server}" }}) when its cause is mended; `greenroom explain {typed}` says more.'
     ),
 )
 FOR_META: Final = Hints(
@@ -481,7 +480,7 @@ FOR_META: Final = Hints(
         "`greenroom explain {typed}` says more."
     ),
     try_now=(
-        'When the cause is mended, mcp_provision({{ intent: "{server}", autoProvision: true }}) does not wait; '
+        'Use mcp_provision({{ intent: "{server}", autoProvision: true }}) when its cause is mended; '
         "`greenroom explain {typed}` says more."
     ),
     call='mcp_call({{ tool: "{tool}" }})',
