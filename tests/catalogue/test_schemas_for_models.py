@@ -217,7 +217,7 @@ TREE = {
 }
 
 
-@examples(1_500)
+@examples(750)
 @example(SCHEMA)
 @example(TREE)
 @example(

@@ -211,7 +211,7 @@ STEPS = st.tuples(
 
 
 @pytest.mark.parametrize("loop", ["trio", "asyncio"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     steps=st.lists(STEPS, min_size=1, max_size=12),
     start=st.sampled_from([0.0, 0.5]),
