@@ -84,8 +84,13 @@ const GROUPS = [
   ["disabled", "Disabled"],
 ];
 
+/** Whether a server that was lost is started by a call again: nothing refuses that any more, which has no event. */
+const startsAgain = (row) =>
+  row.status === "failed" && row.retryIn != null && !(remaining(row, row.retryIn) > 0) &&
+  row.cached && !row.failedStarts && !row.waitingFor && !row.quarantined;
+
 /** What a server does now, in the word of `greenroom status`. */
-const stateOf = (row) => (row.status in STATES ? row.status : "not-connected");
+const stateOf = (row) => (startsAgain(row) ? "lost" : row.status in STATES ? row.status : "not-connected");
 
 /** The mark and the word of a state. */
 function stateMark(state) {
