@@ -28,6 +28,8 @@ from tools.package_tree import PACKAGE, ROOT, copy_package
 
 SEARCH = "whole/test_lifecycle_search.py::TestRooms"
 RESETS = "supervisor/test_reset_search.py::TestResets"  # the same, of children that are used again
+# How many times those that a search itself names: about a thousand.
+EXAMPLES = {SEARCH: "4", RESETS: "10"}
 RUNS = 3
 SIDE_BY_SIDE = 2
 
@@ -104,9 +106,9 @@ MUTANTS = (
     Mutant("a child is used again after a reset that failed", "supervisor/warm_pool.py", "        if why is None:\n            self.state = WarmState.READY", "        if True:\n            self.state = WarmState.READY", RESETS),
     Mutant("a child is used again with an answer still to come", "supervisor/warm_pool.py", "lasting=child.noted.left if child.noted is not None else None,", "lasting=None,", RESETS),
     Mutant("a child is taken over before its reset is over", "supervisor/warm_pool.py", "        if child.state is not WarmState.RESETTING:\n            child.state = WarmState.CLAIMED", "        child.state = WarmState.CLAIMED", RESETS),
-    Mutant("one child for two sessions", "supervisor/warm_pool.py", "return self.state in _FREE and self.claimed_by is None", "return self.state in (*_FREE, WarmState.CLAIMED)", RESETS),
+    Mutant("one child for two sessions", "supervisor/warm_pool.py", "return self.state in _FREE and self.claimed_by is None", "return self.state in (*_FREE, WarmState.CLAIMED)", "supervisor/test_reset.py"),
     Mutant("a child that comes back has no slot", "supervisor/warm_pool.py", "        child.claimed_by = None\n        self.starts.places.hold(child)\n", "        child.claimed_by = None\n        if child.state is not WarmState.RETURNED:\n            self.starts.places.hold(child)\n", RESETS),
-    Mutant("more children come back than there may be", "supervisor/policy/warm.py", 'return "there are enough children" if it.server.there >= it.server.wanted(now) else None', "return None", RESETS),
+    Mutant("more children come back than there may be", "supervisor/policy/warm.py", 'return "there are enough children" if it.server.there >= it.server.wanted(now) else None', "return None", "supervisor/test_reset_policy.py"),
     Mutant("eviction ignores calls in flight", "actors/server.py", "self.life.state is CONNECTED and self.has_nothing_to_do and", "self.life.state is CONNECTED and"),
     Mutant("eviction takes what is kept alive", "supervisor/start_places.py", "        if self.is_kept(actor):\n            actor.is_listed_idle = True\n            return\n", ""),
     Mutant("nobody is evicted while others wait", "supervisor/policy/pool.py", "return max(surplus, min(it.candidates - it.leaving, max(it.warm, it.staying - it.limits.minimum)))", "return surplus"),
@@ -183,15 +185,15 @@ def _is_noticed(mutant: Mutant) -> bool:
             is_noticed = False
         else:
             path.write_text(sound.replace(mutant.old, mutant.new), encoding="utf-8")
-            is_search = mutant.tests in (SEARCH, RESETS)
-            runs = [_first_failure(copy, mutant.tests, is_search) for _ in range(RUNS if is_search else 1)]
+            times = RUNS if mutant.tests in EXAMPLES else 1
+            runs = [_first_failure(copy, mutant.tests) for _ in range(times)]
             said = [run or "NOT NOTICED" for run in runs]
             is_noticed = None not in runs
     print(f"{mutant.fault}:", *dict.fromkeys(said), sep="\n    ", flush=True)
     return is_noticed
 
 
-def _first_failure(copy: Path, tests: str, is_search: bool) -> str | None:
+def _first_failure(copy: Path, tests: str) -> str | None:
     """What pytest says of the first test that fails, or None: all pass."""
     command = [sys.executable, "-m", "pytest", "-qx", "--no-header", "-p", "no:cacheprovider"]
     command += ["-k", "not asyncio and not real", "-o", "faulthandler_timeout=0"]
@@ -200,10 +202,10 @@ def _first_failure(copy: Path, tests: str, is_search: bool) -> str | None:
         **os.environ,
         "PYTHONPATH": os.fspath(copy / "src"),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "GREENROOM_MUTANTS": "10" if is_search else "1",
+        "GREENROOM_MUTANTS": EXAMPLES.get(tests, "1"),
         "COLUMNS": "200",
     }
-    limit = 900.0 if is_search else 60.0  # seconds
+    limit = 900.0 if tests in EXAMPLES else 60.0  # seconds
     try:
         done = subprocess.run(
             command, cwd=copy, env=environment, capture_output=True, text=True, timeout=limit
