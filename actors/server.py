@@ -710,6 +710,12 @@ class ServerActor:
         """When its idle time is over, if it has nothing to do."""
         return self.idle_since + self._idle_time
 
+    @property
+    def stops_idle_at(self) -> float:
+        """When it is stopped if nobody calls it: one that was called has its whole idle time again."""
+        is_called = self.idle_since > self.connected_at
+        return self.idle_since + self.record.idle_timeout(self) if is_called else self.idle_until
+
     def lease(self) -> Callable[[], None]:
         """Take a lease, for a caller that is about to call the actor or is deciding whether to. Until the returned
         function is called, neither idle time nor pressure ends the self."""

@@ -156,8 +156,8 @@ def _deadlines(record: ServerRecord, actor: ServerActor | None, now: float) -> I
     match actor.life.state:
         case State.CONNECTING if actor.incarnation is not None:
             yield actor.incarnation.connect_by, "connect timeout"
-        case State.CONNECTED if actor.has_nothing_to_do and actor.idle_until > now:
-            yield actor.idle_until, "idle eviction"
+        case State.CONNECTED if actor.has_nothing_to_do and actor.stops_idle_at > now:
+            yield actor.stops_idle_at, "idle eviction"
         case State.DRAINING if actor.life.deadline is not None and not actor.life.stopping:
             yield actor.life.deadline, "drain over"
         case _:

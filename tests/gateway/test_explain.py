@@ -665,6 +665,21 @@ def test_a_running_gateway_explains_what_it_knows_itself(
     assert steps == ["greenroom auth --config mcp.json login"]
 
 
+def test_one_that_was_called_after_its_lists_were_read_has_its_whole_idle_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It was said to be stopped in the ten seconds of one that only its lists were read of."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with serve(tmp_path, {"s": faulty(tmp_path, "s")}, bootstrap=True) as gateway:
+        gateway.initialize()
+        gateway.mcp(tool="s_echo", args={"text": "x"})
+        capfd.readouterr()
+        assert run(["explain", "s", "--config", "mcp.json"]) == 0
+        assert "It is stopped in 10 min unless somebody calls it (idleTimeout)." in capfd.readouterr().out
+        gateway.end()
+
+
 def test_a_cause_is_told_once_with_what_mends_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
