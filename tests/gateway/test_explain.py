@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.gateway import faulty, serve
 from tests.support.homes import own_config
+from tests.support.patience import until
 from tests.support.raw_http import Handler, Seen, raw_http
 from tests.support.rows import for_each
 
@@ -673,6 +674,7 @@ def test_one_that_was_called_after_its_lists_were_read_has_its_whole_idle_time(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with serve(tmp_path, {"s": faulty(tmp_path, "s")}, bootstrap=True) as gateway:
         gateway.initialize()
+        until(lambda: "1/1 server" in gateway.mcp()["content"][0]["text"])  # it was started to be listed
         gateway.mcp(tool="s_echo", args={"text": "x"})
         capfd.readouterr()
         assert run(["explain", "s", "--config", "mcp.json"]) == 0
