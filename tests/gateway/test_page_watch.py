@@ -105,9 +105,12 @@ async def test_that_the_next_try_comes_nearer_is_no_news() -> None:
         aclosing(page_of(room).watch(READER)) as frames,
     ):
         seen = Seen(frames)
-        await seen.until(lambda: "a" in seen.rows and seen.rows["a"]["failedStarts"] == 3)
-        await seen.until(lambda: seen.rows["a"]["retryIn"] is None)
-        assert seen.rows["a"]["nextTry"] > 30.0
+
+        def waits_long() -> bool:  # how often it has failed by then depends on how long a thread took
+            row = seen.rows.get("a", {})
+            return row.get("retryIn") is None and (row.get("nextTry") or 0.0) > 30.0
+
+        await seen.until(waits_long)
         seen.names.clear()
         with anyio.move_on_after(20.0):
             while True:
