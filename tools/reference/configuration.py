@@ -86,7 +86,7 @@ def settings() -> str:
         "# Settings",
         "The keys of `settings`, which apply to the whole room. A name with a dot is a key inside an object: "
         '`restartBackoff.minMs` is `"settings": {"restartBackoff": {"minMs": 500}}`. '
-        "[Limits, restarts and the pool](../policies.md) explains how they work together.",
+        "[Timeouts, restarts and the pool](../policies.md) explains how they work together.",
         *_parts(SETTING_KEYS, Settings, SETTING_PARTS, foreign_keys.SETTING_ALIASES, dict.fromkeys(own)),
         "## Keys of a profile",
         "A [profile](../profiles.md) is a member of `profiles`; its name is the key.",
