@@ -7,10 +7,10 @@ Two rules, after h11's state file:
 2. This file knows no clock, no loop, no process and no policy. What has to *happen* comes back as effects; the
    actor performs them at its edge. Who decides what follows `CLOSED` is the supervisor.
 
-There is one way out. Every ending, good or bad, passes through `DRAINING`. `GONE` is announced only when nothing of the
-process tree is left, so a slot freed by `GONE` is truly free, and no incarnation is half-dead. Draining waits for calls
-in flight until a deadline; without such calls it stops the tree at once. `Life.stopping` records that the tree has been
-told to stop, so it is told exactly once.
+Once an incarnation is started, there is one way out. Every ending, good or bad, passes through `DRAINING`. `GONE` is
+announced only when nothing of the process tree is left, so a slot freed by `GONE` is truly free, and no incarnation is
+half-dead. Draining waits for calls in flight until a deadline; without such calls it stops the tree at once.
+`Life.stopping` records that the tree has been told to stop, so it is told exactly once.
 
 Requests that *join* something under way are not events and have no row: a connect during another connect waits for the
 same attempt. `READY` and `FAILED` of an attempt that is already ending are late messages, not events: `is_late` tells,
