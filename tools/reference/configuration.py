@@ -92,7 +92,7 @@ def settings() -> str:
         "A [profile](../profiles.md) is a member of `profiles`; its name is the key.",
         table(
             ("key", "type", "meaning"),
-            [(f"`{key.name}`", key.kind.unit or "–", from_docs(key.meaning)) for key in PROFILE_KEYS],
+            [(f"`{key.name}`", key.kind.unit, from_docs(key.meaning)) for key in PROFILE_KEYS],
         ),
     )
 
@@ -103,7 +103,7 @@ def bounds() -> str:
     rows = [
         (
             bound.what,
-            f"{bound.value_in(defaults):,} {bound.unit}",
+            f"{bound.value_in(defaults):,} {bound.unit}{_in_binary(bound.value_in(defaults), bound.unit)}",
             bound.over,
             f"[`{settable[bound.setting]}`](settings.md#{anchor(settable[bound.setting])})"
             if bound.setting
@@ -123,7 +123,17 @@ def bounds() -> str:
 
 def default(key: Key, model: type[Any]) -> str:
     value = default_of(key, model)
-    return key.in_words or ("none" if value in (None, [], {}) else f"`{json.dumps(value).strip(chr(34))}`")
+    said = key.in_words or ("none" if value in (None, [], {}) else f"`{json.dumps(value).strip(chr(34))}`")
+    return said + _in_binary(value, key.kind.unit)
+
+
+def _in_binary(value: Any, unit: str) -> str:
+    """A large number of bytes again, as a person says it: ` (64 MiB)`."""
+    if unit.startswith("bytes"):
+        for size, name in ((2**20, "MiB"), (2**10, "KiB")):
+            if value % size == 0:
+                return f" ({value // size} {name})"
+    return ""
 
 
 def _parts(
@@ -141,7 +151,7 @@ def _parts(
     for key in sorted(keys, key=lambda key: _place(key.name, parts)):
         by_part[_part(key.name, parts)].append(key)
     rows = [
-        (f"[`{key.name}`](#{anchor(key.name)})", key.kind.unit or "–", default(key, model))
+        (f"[`{key.name}`](#{anchor(key.name)})", key.kind.unit, default(key, model))
         for each in by_part.values()
         for key in each
     ]
@@ -166,7 +176,7 @@ def _facts(
         "the setting",
         f"[the setting](settings.md#{anchor(key.name)})" if model is ServerDefinition else "the setting",
     )
-    yield f"*{key.kind.unit or 'number'}* · default: {said}"
+    yield f"*{key.kind.unit}* · default: {said}"
     if key.identity:
         yield " · a wrong value breaks the server"
     written = [f"`{name}`" for name, meant in aliases.items() if meant == key.name]

@@ -32,6 +32,7 @@ from typing import (
 
 import msgspec
 from msgspec import Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from ..protocol.json_values import is_array, is_number, is_object
 from ..protocol.lazy_patterns import lazy_pattern
@@ -481,4 +482,4 @@ MILLISECONDS: Final = number("milliseconds", scale=0.001)
 MILLISECONDS_FROM_0: Final = number("milliseconds", scale=0.001, zero=True)
 HOURS: Final = number("hours", scale=3_600)
 DAYS: Final = number("days", scale=86_400)
-FRACTION: Final = number("", zero=True, most=1)
+FRACTION: Final = replace(number("", zero=True, most=1), unit="number")
