@@ -52,11 +52,11 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     incarnation: int = 0  # its number, from 1; if none runs, that of the next; 0: of what has none
     in_flight: int = 0  # calls without an answer, here and below
     queued: int = 0  # calls that wait to be sent, here and below
-    oldest_wait: float | None = None  # of calls and others that wait for a connection, here and below
+    oldest_wait: float | None = None  # seconds of the longest wait for a connection, here and below
     waits_for: str | None = None  # what its start waits for: slot, permit, breaker …
     breaker: str | None = None  # its circuit breaker, unless it is closed: "open", "half-open"
-    restarts_left: int | None = None  # before it counts as restarted too often
-    next: TreeDeadline | None = None  # the first that comes
+    restarts_left: int | None = None  # restarts before it counts as restarted too often
+    next: TreeDeadline | None = None  # its next deadline
     bounds: tuple[TreeBound, ...] = ()  # its limits, and how much of each is used
     children: tuple[TreeNode, ...] = ()  # the nodes below it
 

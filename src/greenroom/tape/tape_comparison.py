@@ -93,8 +93,8 @@ class Times:
     server: str  # the server that has the tool
     name: str  # the tool
     calls: int  # how many were compared
-    before: float  # median of the first tape
-    after: float  # median of the second
+    before: float  # median of the first tape, in seconds
+    after: float  # median of the second, in seconds
 
     @property
     def factor(self) -> float:

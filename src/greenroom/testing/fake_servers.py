@@ -493,19 +493,19 @@ class FakeServer:
     script: FaultScript = attrs.field(
         factory=FaultScript, validator=_check_script
     )  # what goes wrong, and when
-    start_latency: float = 0.0  # until its process runs
-    initialize_latency: float = 0.0  # until it answers the handshake
-    list_latency: float = 0.0  # before each list
-    call_latency: float = 0.0  # before each answer to a call
-    stop_latency: float = 0.0  # from being stopped until it is gone
-    wreck_latency: float = 0.0  # after a crash, until the rest of its tree is gone
+    start_latency: float = 0.0  # seconds until its process runs
+    initialize_latency: float = 0.0  # seconds until it answers the handshake
+    list_latency: float = 0.0  # seconds before each list
+    call_latency: float = 0.0  # seconds before each answer to a call
+    stop_latency: float = 0.0  # seconds from being stopped until it is gone
+    wreck_latency: float = 0.0  # seconds from a crash until the rest of its tree is gone
     refuse_start: str | None = None  # why it cannot be started
     start_error: Exception | None = None  # raised when it is started
     refuse_initialize: str | None = None  # why it refuses the handshake
     call_error: tuple[int, str] | None = None  # the JSON-RPC error that every call gets
     strict_json: bool = False  # raise for arguments that are no JSON, as a real peer does
     blocked: bool = False  # its pipe is full: no request is sent
-    ping_latency: float = 0.0  # before each answer to a ping
+    ping_latency: float = 0.0  # seconds before each answer to a ping
     deaf: bool = False  # it answers nothing
     skills: dict[str, dict[str, str]] = attrs.field(
         factory=dict[str, dict[str, str]]
