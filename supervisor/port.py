@@ -1316,6 +1316,11 @@ class RoomServices:
         )
 
     @property
+    def accepted(self) -> int:
+        """How many calls were accepted so far."""
+        return self._access.live.context.tally.accepted
+
+    @property
     def refusals(self) -> Mapping[str, int]:
         """How many calls were not accepted so far, by error code."""
         return dict(self._access.live.context.tally.refusals)

@@ -495,8 +495,8 @@ def test_what_cannot_move_is_not_told_to_move(home: Path, capsys: pytest.Capture
     write("kiro", b'{"SECTION": {"time": {"command": "time"}}}')
     assert run(["init", "kiro", "--move"]) == 0
     said = capsys.readouterr().out
-    assert "Not moved: time, because our own file has another server of this name." in said
-    assert "rename time in one of both, then: greenroom init kiro --move" in said
+    assert "Not moved: time, because Greenroom's own file has another server of this name." in said
+    assert "rename time in one of the two, then: greenroom init kiro --move" in said
     assert run(["init", "kiro", "--undo"]) == 0
     write("kiro", b'{"SECTION": {"time": {"command": "time", "cwd": "work"}}}')
     capsys.readouterr()
@@ -669,7 +669,7 @@ def test_what_stays_with_its_client_comes_with_the_reason() -> None:
         "bare": "it is not of a form that we can run",
         "asks": "it uses ${input…}, which only its client can fill in",
         "here": "its cwd is relative to where its client is started: write the whole path",
-        "other": "our own file has another server of this name",
+        "other": "Greenroom's own file has another server of this name",
     }
     assert dict(move.servers) == {"same": {"command": "a"}}
     for nothing in ({}, {"mcpServers": []}, []):

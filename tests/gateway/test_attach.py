@@ -13,13 +13,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from tests.support import in_virtual_time
 from tests.support.attached import Background, background
 from tests.support.gateway import HELLO, PATIENCE, Gateway, alive, faulty, gone_within, logged_pids
 from tests.support.patience import until
+from tests.support.rooms import open_room
 
 from greenroom.config import private_files
 from greenroom.gateway.doors.attach_protocol import Hello, RoomLines, send_hello
+from greenroom.gateway.doors.attach_server import Doorway
+from greenroom.testing.fake_servers import FakeServer, tool
 
 
 def text(result: dict[str, Any]) -> str:
@@ -235,6 +240,28 @@ def test_a_room_without_clients_leaves_by_itself(tmp_path: Path) -> None:
         assert not gone_within({pid})
         assert not room.place.socket.exists()
         assert not alive(logged_pids(tmp_path))
+
+
+@in_virtual_time
+async def test_a_call_from_a_shell_lets_the_background_gateway_stay() -> None:
+    """It ended ten minutes after its start, and with it what its servers kept, however often it was called."""
+    notes: list[str] = []
+    left = anyio.Event()
+    async with (
+        open_room({"s": FakeServer(tools=[tool("ping")])}) as room,
+        anyio.create_task_group() as tasks,
+    ):
+        unused: Any = None
+        doorway = Doorway(room, unused, "0", None, 1000, notes.append, left.set, left.is_set)
+        tasks.start_soon(doorway.leave_when_idle, 600.0)
+        for _ in range(3):
+            await anyio.sleep(400.0)
+            await room.call("ping", server="s")
+        await anyio.sleep(590.0)
+        assert not left.is_set()
+        await anyio.sleep(100.0)
+        assert left.is_set()
+    assert notes == ["nobody was here for 10 min: the background gateway ends"]
 
 
 def test_a_room_leaves_for_a_newer_greenroom_unless_it_has_clients(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def surroundings(environ: Mapping[str, str], platform: str) -> Surroundings:
 
 
 OURS: Final = "mcpServers"
-TAKEN: Final = "our own file has another server of this name"
+TAKEN: Final = "Greenroom's own file has another server of this name"
 _ASKS: Final = re.compile(r"\$\{(input:[^}]*|workspaceFolder[^}]*|selectedText|file[^}]*)\}")
 _Change = Callable[[dict[str, Any]], None]
 

@@ -288,7 +288,7 @@ def left_in(key: str, around: Surroundings, config: Config) -> str:
         return f"{what}."
     there = "another server of this name" if len(taken) == 1 else "other servers of these names"
     names = one_line(_joined(taken), 200)
-    return f"{what}. Our own file has {there}: rename {names} in one of both, then: {step}"
+    return f"{what}. Greenroom's own file has {there}: rename {names} in one of the two, then: {step}"
 
 
 def _joined(names: Sequence[str]) -> str:

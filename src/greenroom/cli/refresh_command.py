@@ -252,8 +252,9 @@ def _sum_up(rows: list[dict[str, Any]]) -> None:
 
 def say_why(failed: Sequence[str]) -> None:
     """Say how to see why these servers failed, and what to do."""
-    for name in failed[:_EXPLAINED]:
-        say(f"to see why: {commands_typed().about('explain', name)}")
+    if failed:
+        typed = (commands_typed().about("explain", name) for name in failed[:_EXPLAINED])
+        say(f"to see why: {'; '.join(typed)}")
     if len(failed) > _EXPLAINED:
         more = len(failed) - _EXPLAINED
         say(f"{counted(more, 'more server')} failed: {commands_typed().live('status')}")

@@ -19,6 +19,7 @@ from ..config.self_reference import check_depth
 from ..gateway.next_steps import Commands
 from ..protocol.errors import UsageError
 from ..protocol.lazy_patterns import lazy_pattern
+from ..protocol.status import about
 from .config_reading import load, read_config
 from .missing_servers import check_profile
 from .plain_command import Option, PlainCommand
@@ -391,8 +392,13 @@ def start_in_background(
     say(
         f"the background gateway {'is ready' if started else 'runs already'}. Its log: {there.place.log}\n"
         f"Clients join it with: {commands.about('attach')}\n"
-        f"To end it: {commands.about('stop')}"
+        f"To end it: {commands.about('stop')}{_or_by_itself(config)}"
     )
+
+
+def _or_by_itself(config: Config) -> str:
+    idle = config.settings.background_idle
+    return f". It ends by itself when nobody has used it for {about(idle)} (backgroundIdle)." if idle else ""
 
 
 def _audit_of(config: Config) -> str | None:

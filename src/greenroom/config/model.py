@@ -656,7 +656,7 @@ class Settings(Model, frozen=True, eq=False):
     background_idle: float = key(
         "backgroundIdle",
         MINUTES,
-        "The background gateway ends when it has had no client for this long; 0 = never.",
+        "The background gateway ends when it has had no client, and no call from a shell, for this long; 0 = never.",
         600.0,
     )
     max_connections: int = key(

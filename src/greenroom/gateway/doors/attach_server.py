@@ -28,6 +28,7 @@ from ...actors.timers import at_most
 from ...config.private_files import NotOurs, bind_own, check_peer, make_own_folder
 from ...protocol.errors import GreenroomError, UsageError
 from ...protocol.safe_text import in_words
+from ...supervisor.room import port_of
 from .attach_protocol import (
     LONGEST,
     OF_CLIENT,
@@ -52,6 +53,7 @@ _LAST_ANSWERS: Final = 1.0  # seconds a client has to read the answers written w
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _PAUSE: Final = 0.2  # seconds until more clients are taken, when no descriptor is left for them
 _DESCRIPTORS: Final = 2
+_LOOKS: Final = 10  # whether commands have called something, in the time after which the gateway leaves
 
 
 @attrs.define(eq=False)
@@ -108,13 +110,18 @@ class Doorway:
         }
 
     async def leave_when_idle(self, idle: float) -> None:
-        """Leave once nobody has been attached for `idle` seconds. 0: never."""
+        """Leave once nobody has been attached, and no command has called anything, for about `idle` seconds. 0:
+        never."""
+        services = port_of(self.room).services
+        unused_since, calls = services.now(), services.accepted
         while idle:
             changed, nobody = self._changed, not (self.clients or self._coming)
-            async with at_most(idle if nobody else math.inf):
+            async with at_most(idle / _LOOKS if nobody else math.inf):
                 await changed.wait()
-            if not changed.is_set():
-                self.note(f"nobody has been attached for {idle / 60:g} min: the background gateway ends")
+            if changed.is_set() or services.accepted != calls:
+                unused_since, calls = services.now(), services.accepted
+            elif services.now() - unused_since >= idle:
+                self.note(f"nobody was here for {idle / 60:g} min: the background gateway ends")
                 self._leave(STOPPED)
                 return
 
