@@ -395,7 +395,8 @@ def choose_screen(*, as_json: bool = False) -> Generator[Screen]:
     from rich.live import Live
 
     console = Console(highlight=False)
-    with Live(console=console, auto_refresh=False) as live:
+    # When it ends, the room has closed, and the last states are no longer true.
+    with Live(console=console, auto_refresh=False, transient=True) as live:
         yield LiveScreen(console, live)
 
 
