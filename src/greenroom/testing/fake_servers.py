@@ -230,6 +230,7 @@ class FakeConnection(NoProcess):
 
     may_speak_both = False
     said_instead = ""
+    has_ended: bool = False
 
     def __init__(self, server: FakeServer, start: int, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
         self.server = server
