@@ -38,7 +38,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "windows": "windows.html",
     "docker": "installing.html",
     "retry": "faq.html",
-    "timeout": "reference/errors.html",
+    "timeout": "policies.html",
     "migrate": "coming-from/editors.html",
     "cancel scope in a different task": "howto/async-python.html",
     "langchain": "frameworks/langchain.html",
