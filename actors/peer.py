@@ -72,8 +72,8 @@ class Exchange:
 
     An exchange is made for every call, and most of its fields never change: the initial values of those are class
     attributes, here and in `Call`. What every call reads is set by `__init__`, because on Python 3.11 the value of a
-    class takes ten times as long to read. (Fewer than
-    thirty names are set on all calls together: from there on each of them needs a dict.)
+    class takes ten times as long to read. (Fewer than thirty names are set on all calls together: from there on each of
+    them needs a dict.)
     """
 
     rpc_id: int = 0  # the peer's id, while the exchange is open

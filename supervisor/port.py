@@ -1316,9 +1316,10 @@ class RoomServices:
         )
 
     @property
-    def accepted(self) -> int:
-        """How many calls were accepted so far."""
-        return self._access.live.context.tally.accepted
+    def calls(self) -> tuple[int, int]:
+        """How many calls were accepted so far, and how many of them have not ended."""
+        tally = self._access.live.context.tally
+        return tally.accepted, tally.open
 
     @property
     def refusals(self) -> Mapping[str, int]:

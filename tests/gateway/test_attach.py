@@ -247,8 +247,14 @@ async def test_a_call_from_a_shell_lets_the_background_gateway_stay() -> None:
     """It ended ten minutes after its start, and with it what its servers kept, however often it was called."""
     notes: list[str] = []
     left = anyio.Event()
+
+    async def slow(_arguments: object) -> str:
+        await anyio.sleep(900.0)
+        return "done"
+
+    servers = {"s": FakeServer(tools=[tool("ping")]), "slow": FakeServer(tools=[tool("wait")], handler=slow)}
     async with (
-        open_room({"s": FakeServer(tools=[tool("ping")])}) as room,
+        open_room(servers) as room,
         anyio.create_task_group() as tasks,
     ):
         unused: Any = None
@@ -257,11 +263,12 @@ async def test_a_call_from_a_shell_lets_the_background_gateway_stay() -> None:
         for _ in range(3):
             await anyio.sleep(400.0)
             await room.call("ping", server="s")
+        await room.call("wait", server="slow", timeout=1000.0)
         await anyio.sleep(590.0)
         assert not left.is_set()
         await anyio.sleep(100.0)
         assert left.is_set()
-    assert notes == ["nobody was here for 10 min: the background gateway ends"]
+    assert notes == ["nobody has used it for 10 min: the background gateway ends"]
 
 
 def test_a_room_leaves_for_a_newer_greenroom_unless_it_has_clients(tmp_path: Path) -> None:

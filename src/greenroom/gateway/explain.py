@@ -131,13 +131,8 @@ def past_of(server: str, events: Iterable[Event], now: float, next: TreeDeadline
 
 _FAILURES: Final = (Cause.CONNECT_FAILED, Cause.LOST)
 _NO_DIGITS: Final = str.maketrans("", "", "0123456789.")  # how long it took is no other reason
-_PLACES: Final = (
-    Place.SLOT,
-    Place.PERMIT,
-    Place.TURN,
-    Place.INSTALL_TURN,
-    Place.BREAKER,
-)  # where a start waits
+# Where a start waits.
+_PLACES: Final = (Place.SLOT, Place.PERMIT, Place.TURN, Place.INSTALL_TURN, Place.BREAKER)
 _FAILED: Final = ("failed", "lost")  # states that say when
 
 

@@ -53,7 +53,7 @@ _LAST_ANSWERS: Final = 1.0  # seconds a client has to read the answers written w
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _PAUSE: Final = 0.2  # seconds until more clients are taken, when no descriptor is left for them
 _DESCRIPTORS: Final = 2
-_LOOKS: Final = 10  # whether commands have called something, in the time after which the gateway leaves
+_LOOKS: Final = 10  # so often it looks for calls of commands before it leaves
 
 
 @attrs.define(eq=False)
@@ -110,18 +110,19 @@ class Doorway:
         }
 
     async def leave_when_idle(self, idle: float) -> None:
-        """Leave once nobody has been attached, and no command has called anything, for about `idle` seconds. 0:
-        never."""
+        """Leave once nobody has been attached, and no command has called anything or waited for a call, for about
+        `idle` seconds. 0: never."""
         services = port_of(self.room).services
-        unused_since, calls = services.now(), services.accepted
+        unused_since, calls = services.now(), services.calls
         while idle:
             changed, nobody = self._changed, not (self.clients or self._coming)
             async with at_most(idle / _LOOKS if nobody else math.inf):
                 await changed.wait()
-            if changed.is_set() or services.accepted != calls:
-                unused_since, calls = services.now(), services.accepted
+            _, unfinished = services.calls
+            if changed.is_set() or unfinished or services.calls != calls:
+                unused_since, calls = services.now(), services.calls
             elif services.now() - unused_since >= idle:
-                self.note(f"nobody was here for {idle / 60:g} min: the background gateway ends")
+                self.note(f"nobody has used it for {idle / 60:g} min: the background gateway ends")
                 self._leave(STOPPED)
                 return
 

@@ -375,9 +375,8 @@ class HttpDoor(Paths):
                 message = await read_message(body, request.trace)
         except RpcFault as fault:
             raise busy(fault) from None
-        if (
-            self._access is not access and await self._access.caller(request) != request.caller
-        ):  # while the body came
+        # Access may have changed while the body came.
+        if self._access is not access and await self._access.caller(request) != request.caller:
             raise HttpRefusal(
                 401, "Unauthorized: what this token may do has changed. Send the request again."
             )

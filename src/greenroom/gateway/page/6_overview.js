@@ -461,10 +461,10 @@ function serversBlock() {
   };
 }
 
-/** Show the state of a row in this element. */
 /** What has happened to a server in a failed state. */
 const HAPPENED = { failed: "has failed", lost: "was lost", broken: "cannot be used" };
 
+/** Show the state of a row in this element. */
 function setState(node, row) {
   const state = stateOf(row);
   if (node.state !== state) node.replaceChildren(stateMark(state));
