@@ -16,7 +16,7 @@ Three things are removed:
 
 The forms are those of MetaMCP (its table of patterns), and more of each kind. Unlike there, `sk-` must begin a word, so
 that "risk-assessment-of-everything" stays, and what follows must not be words. What stands in base64 (an image, a file)
-is not looked at.
+is not looked at: in a megabyte of it some form is found by chance every fortieth time, and the file would be damaged.
 
 A result is untrusted and can be large. So each byte is looked at a bounded number of times, and no step keeps the
 interpreter's lock for long: a thread looks through a long result, and the loop goes on meanwhile. Tokens are looked for
@@ -71,6 +71,8 @@ _LEAST_WORD: Final = 12
 _SHORT_WORDS: Final = lazy_pattern(rb"(?:[\w-]{0,%d}+[^\w-]++)*+" % (_LEAST_WORD - 1))
 _WORD: Final = lazy_pattern(rb"[\w-]{%d,16384}+" % _LEAST_WORD)
 _TOKEN: Final = lazy_pattern(TOKENS.encode())
+_LONGEST_TOKEN: Final = 4096  # characters; a longer run of those of base64 is data
+_BASE64: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-"
 # One of these is in whatever the expression above and the one below match. Each begins with a character that is rare in
 # texts, and to look for that first is ten times as fast as one expression for all. They are looked for in a text with a
 # character for each byte (latin-1), because that takes a fourth of what it takes in the bytes.
@@ -319,8 +321,17 @@ def _tokens_in(raw: bytes, begins: int, end: int) -> list[Span]:
     return [
         (begins + token.start(), begins + token.end(), _KEY)
         for token in found
-        if is_token(token[0].decode(errors="replace"))
+        if is_token(token[0].decode(errors="replace")) and not _is_in_base64(raw, begins, end)
     ]
+
+
+def _is_in_base64(raw: bytes, begins: int, end: int) -> bool:
+    """Whether this word stands in a run of the characters of base64 that is too long for a token. (PHP escapes the
+    slashes of its JSON.)"""
+    before = raw[max(0, begins - _LONGEST_TOKEN) : begins].replace(rb"\/", b"/")
+    after = raw[end : end + _LONGEST_TOKEN].replace(rb"\/", b"/")
+    around = len(before) - len(before.rstrip(_BASE64)) + len(after) - len(after.lstrip(_BASE64))
+    return around + end - begins > _LONGEST_TOKEN
 
 
 def _may_be_a_letter(raw: bytes, at: int) -> bool:
